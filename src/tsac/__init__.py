@@ -1,0 +1,7 @@
+"""Transformer-based Soft Actor-Critic for Stable-Baselines3."""
+
+from tsac.agent.segments import SegmentReplayBuffer
+from tsac.agent.tsac import TSAC
+
+__all__ = ["TSAC", "SegmentReplayBuffer"]
+__version__ = "0.1.0"

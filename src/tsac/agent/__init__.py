@@ -1,0 +1,1 @@
+"""The method: the algorithm, its networks, its targets and its replay buffer."""

@@ -1,0 +1,137 @@
+"""The networks of an agent, as an SB3 policy: actor, prefix critic and, where one is needed, its target."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.preprocessing import get_action_dim
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, CombinedExtractor, FlattenExtractor
+from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
+from torch import Tensor, nn
+
+from tsac.agent.actor import Actor, EntropyForm
+from tsac.agent.critic import PrefixCritic
+
+STEP_INPUTS = ("state", "actions", "actor")
+
+
+class TSACPolicy(BasePolicy):
+    """
+    :param observation_space: any space that SB3 flattens for its MLPs
+    :param action_space: a box
+    :param lr_schedule: unused: the optimisers belong to the algorithm
+    :param net_arch: hidden widths of the actor: a list for both networks, or ``{"mean": [...], "std": [...]}``
+    :param activation_fn: the actor's nonlinearity, a class or its name in ``torch.nn``
+    :param layer_norm: normalise the actor's hidden layers before the nonlinearity
+    :param critic_width: width of the critic's tokens
+    :param critic_layers: the critic's blocks
+    :param critic_heads: the critic's attention heads
+    :param n_critics: how many critics
+    :param max_length: the longest window (set by the algorithm)
+    :param entropy: form of the entropy (set by the algorithm)
+    :param target_free: no copy of the critic is kept (set by the algorithm)
+    :param step_index: which networks see the step index: any of ``"state"`` and ``"actions"`` (the critic's tokens)
+        and ``"actor"``; for tasks with a fixed number of steps
+    :param episode_length: that number of steps
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Box,
+        lr_schedule: Schedule,
+        net_arch: Sequence[int] | dict[str, Sequence[int]] = (256, 256),
+        activation_fn: type[nn.Module] | str = nn.ReLU,
+        layer_norm: bool = True,
+        critic_width: int = 64,
+        critic_layers: int = 2,
+        critic_heads: int = 4,
+        n_critics: int = 2,
+        max_length: int = 16,
+        entropy: EntropyForm = "gaussian",
+        target_free: bool = False,
+        step_index: Sequence[str] = (),
+        episode_length: int | None = None,
+        use_sde: bool = False,
+    ) -> None:
+        extractor: type[BaseFeaturesExtractor] = FlattenExtractor
+        if isinstance(observation_space, spaces.Dict):
+            extractor = CombinedExtractor
+        super().__init__(observation_space, action_space, features_extractor_class=extractor, squash_output=True)
+        if use_sde:
+            raise ValueError("T-SAC explores with its own Gaussian: use_sde is not supported.")
+        unknown = [word for word in step_index if word not in STEP_INPUTS]
+        if unknown:
+            raise ValueError(f"step_index may name {', '.join(STEP_INPUTS)}; got {unknown[0]!r}.")
+        if step_index and episode_length is None:
+            raise ValueError("step_index needs episode_length, the fixed number of steps of the task's episodes.")
+        if isinstance(activation_fn, str):
+            activation_fn = getattr(nn, activation_fn)
+        layers = net_arch if isinstance(net_arch, dict) else {"mean": net_arch, "std": net_arch}
+
+        self.features_extractor = self.make_features_extractor()
+        features, action_dim = self.features_extractor.features_dim, get_action_dim(action_space)
+        self.actor = Actor(
+            features,
+            action_dim,
+            mean_layers=layers["mean"],
+            std_layers=layers["std"],
+            activation=activation_fn,
+            layer_norm=layer_norm,
+            entropy=entropy,
+            step_input="actor" in step_index,
+            episode_length=episode_length or 1,
+        )
+        self.critic = PrefixCritic(
+            features,
+            action_dim,
+            critics=n_critics,
+            width=critic_width,
+            layers=critic_layers,
+            heads=critic_heads,
+            max_length=max_length,
+            step_in_state="state" in step_index,
+            step_in_actions="actions" in step_index,
+            episode_length=episode_length or 1,
+        )
+        # Target-free: next-state values are computed by the critic itself, once a round, before it changes.
+        self.critic_target = self.critic
+        if not target_free:
+            self.critic_target = copy.deepcopy(self.critic).requires_grad_(False)
+
+    def forward(self, observation: PyTorchObs, deterministic: bool = False) -> Tensor:
+        return self._predict(observation, deterministic)
+
+    def _predict(self, observation: PyTorchObs, deterministic: bool = False, steps: Tensor | None = None) -> Tensor:
+        features = self.extract_features(observation, self.features_extractor)
+        if deterministic:
+            return self.actor.best(features, steps)
+        return self.actor.sample(features, steps).actions
+
+    def predict(
+        self,
+        observation: NDArray[Any] | dict[str, NDArray[Any]],
+        state: tuple[NDArray[Any], ...] | None = None,
+        episode_start: NDArray[Any] | None = None,
+        deterministic: bool = False,
+    ) -> tuple[NDArray[Any], tuple[NDArray[Any], ...] | None]:
+        """As in SB3. An actor that sees the step index carries it in ``state``, from zero at ``episode_start``."""
+        if not self.actor.step_input:
+            return super().predict(observation, state, episode_start, deterministic)
+        self.set_training_mode(False)
+        tensor, batched = self.obs_to_tensor(observation)
+        first = next(iter(tensor.values())) if isinstance(tensor, dict) else tensor
+        steps = np.zeros(first.shape[0], dtype=np.int64) if state is None else state[0].copy()
+        if episode_start is not None:
+            steps[np.asarray(episode_start, dtype=bool).reshape(-1)] = 0
+        with torch.no_grad():
+            scaled = self._predict(tensor, deterministic, torch.as_tensor(steps, device=self.device))
+        actions = self.unscale_action(scaled.cpu().numpy().reshape(-1, *self.action_space.shape))  # type: ignore[misc]
+        return (actions if batched else actions[0]), (steps + 1,)
