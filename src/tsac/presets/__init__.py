@@ -26,10 +26,13 @@ def read_preset(name: str, reading: str = "published") -> dict[str, Any]:
         raise ValueError(f"reading must be one of {', '.join(READINGS)}; got {reading!r}.")
     preset: dict[str, Any] = yaml.safe_load(resources.files(__name__).joinpath(f"{name}.yaml").read_text("utf-8"))
     printed = preset.pop("paper", {})
-    if reading == "paper":
-        for key, value in printed.items():
-            preset[key] = {**preset[key], **value} if isinstance(value, dict) else value
-    return preset
+    return _merge(preset, printed) if reading == "paper" else preset
+
+
+def _merge(preset: dict[str, Any], printed: dict[str, Any]) -> dict[str, Any]:
+    """The preset with the printed values put in; sections are merged, a schedule or a list is replaced whole."""
+    sections = ("agent", "policy_kwargs")
+    return {**preset, **{k: _merge(preset[k], v) if k in sections else v for k, v in printed.items()}}
 
 
 def agent_arguments(preset: dict[str, Any]) -> dict[str, Any]:
