@@ -24,12 +24,19 @@ class StackedLinear(nn.Module):
         nn.init.normal_(self.weight, std=std)
 
     def forward(self, x: Tensor) -> Tensor:
-        """:param x: # [critics, ..., inputs], or [..., inputs] shared by all critics with one batch dimension"""
-        critics, outputs, inputs = self.weight.shape
-        if x.dim() == 2:
-            return torch.matmul(x, self.weight.transpose(1, 2))  # [critics, batch, outputs]
-        flat = x.reshape(critics, -1, inputs)
-        return torch.bmm(flat, self.weight.transpose(1, 2)).view(*x.shape[:-1], outputs)
+        return stacked_product(x, self.weight)
+
+
+def stacked_product(x: Tensor, weight: Tensor) -> Tensor:
+    """
+    :param x: # [critics, ..., inputs], or [batch, inputs] shared by all critics
+    :param weight: # [critics, outputs, inputs]
+    :return: # [critics, ..., outputs]
+    """
+    critics, outputs, inputs = weight.shape
+    if x.dim() == 2:
+        return torch.matmul(x, weight.transpose(1, 2))
+    return torch.bmm(x.reshape(critics, -1, inputs), weight.transpose(1, 2)).view(*x.shape[:-1], outputs)
 
 
 class StackedLayerNorm(nn.Module):
@@ -56,19 +63,28 @@ class Block(nn.Module):
         self.mlp_in = StackedLinear(critics, width, 4 * width)
         self.mlp_out = StackedLinear(critics, 4 * width, width, residual_std)
 
-    def attend(self, x: Tensor) -> Tensor:
+    def attend(self, x: Tensor, first: int) -> Tensor:
         critics, batch, tokens, width = x.shape
         size = width // self.heads
-        qkv = self.queries_keys_values(x).view(critics * batch, tokens, 3, self.heads, size).permute(2, 0, 3, 1, 4)
-        queries, keys, values = qkv.reshape(3, critics * batch * self.heads, tokens, size)
-        # Written out: for the few tokens of a window this is faster than the general attention kernel.
-        future = torch.full((tokens, tokens), -math.inf, dtype=x.dtype, device=x.device).triu(1)
-        scores = torch.baddbmm(future, queries, keys.transpose(1, 2), alpha=size**-0.5)
-        mixed = torch.bmm(scores.softmax(dim=-1), values).view(critics, batch, self.heads, tokens, size)
-        return self.attention_out(mixed.transpose(2, 3).reshape(critics, batch, tokens, width))
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.attend(self.norm_attention(x))
+        def per_head(y: Tensor) -> Tensor:  # [critics, batch, tokens, width] -> [critics * batch * heads, tokens, size]
+            return y.reshape(critics * batch, -1, self.heads, size).transpose(1, 2).reshape(-1, y.shape[2], size)
+
+        if first == 0:
+            queries, keys, values = map(per_head, self.queries_keys_values(x).split(width, dim=-1))
+        else:
+            query_weight, key_value_weight = self.queries_keys_values.weight.split([width, 2 * width], dim=1)
+            queries = per_head(stacked_product(x[:, :, first:], query_weight))
+            keys, values = map(per_head, stacked_product(x, key_value_weight).split(width, dim=-1))
+        # Written out: for the few tokens of a window this is faster than the general attention kernel.
+        future = torch.full((tokens - first, tokens), -math.inf, dtype=x.dtype, device=x.device).triu(first + 1)
+        scores = torch.baddbmm(future, queries, keys.transpose(1, 2), alpha=size**-0.5)
+        mixed = torch.bmm(scores.softmax(dim=-1), values).view(critics, batch, self.heads, tokens - first, size)
+        return self.attention_out(mixed.transpose(2, 3).reshape(critics, batch, tokens - first, width))
+
+    def forward(self, x: Tensor, first: int = 0) -> Tensor:
+        """:param first: the outputs of earlier tokens are not needed and left out"""
+        x = x[:, :, first:] + self.attend(self.norm_attention(x), first)
         return x + self.mlp_out(F.gelu(self.mlp_in(self.norm_mlp(x))))
 
 
@@ -83,10 +99,15 @@ class TransformerBody(nn.Module):
         self.blocks = nn.ModuleList(Block(critics, width, heads, residual_std) for _ in range(layers))
         self.norm = StackedLayerNorm(critics, width)
 
-    def forward(self, tokens: Tensor) -> Tensor:  # [critics, batch, tokens, width]
+    def forward(self, tokens: Tensor) -> Tensor:
+        """
+        :param tokens: the state's, then one per action  # [critics, batch, 1 + length, width]
+        :return: one output per action  # [critics, batch, length, width]
+        """
         x = tokens + self.positions[:, None, : tokens.shape[2]]
-        for block in self.blocks:
-            x = block(x)
+        last = len(self.blocks) - 1
+        for number, block in enumerate(self.blocks):
+            x = block(x, first=1 if number == last else 0)  # nobody asks for the state's output
         return self.norm(x)  # type: ignore[no-any-return]
 
 
@@ -149,7 +170,7 @@ class PrefixCritic(nn.Module):
         action_tokens = self.embed_action(actions.reshape(batch * length, -1))
         action_tokens = action_tokens.view(-1, batch, length, action_tokens.shape[-1])
         outputs = self.body(torch.cat([state_tokens, action_tokens], dim=2))
-        return self.head(outputs[:, :, 1:]).squeeze(-1)  # type: ignore[no-any-return]
+        return self.head(outputs).squeeze(-1)  # type: ignore[no-any-return]
 
 
 def append_step(inputs: Tensor, steps: Tensor, episode_length: int) -> Tensor:
