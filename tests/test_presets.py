@@ -25,7 +25,8 @@ TABLES = {
     "box-pushing-sparse": {
         "number of samples": (4, 100), "discount": 1.0, "epochs": 20, "epochs critic": 100, "rate": 2.5e-4,
         "rate critic": 3e-4, "batch": 256, "buffer": 20_000 * 100, "actor starts": (3000 * 400, 2000 * 400),
-        "polyak": (1.0, 5e-3), "hidden": ([256] * 2, [512] * 4), "activation": "LeakyReLU", "heads": (4, 64), "layers": 2,
+        "polyak": (1.0, 5e-3), "hidden": ([256] * 2, [512] * 4), "activation": "LeakyReLU", "heads": (4, 64),
+        "layers": 2,
     },
 }  # fmt: skip
 TABLES["mujoco-soft"] = {**TABLES["mujoco"], "polyak": 5e-3}

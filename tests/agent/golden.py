@@ -80,7 +80,11 @@ class Recording:
         """Both critics' arrays, stacked. ``owner``: critic or target."""
         moment = "after" if owner.endswith("after") else "before"
         owner = owner.removesuffix("_after")
-        names = [f"{owner}{i}_{moment}/{critic_name(name)}" for i in (1, 2) if f"{owner}{i}_{moment}/{critic_name(name)}" in self.arrays]
+        names = [
+            f"{owner}{i}_{moment}/{critic_name(name)}"
+            for i in (1, 2)
+            if f"{owner}{i}_{moment}/{critic_name(name)}" in self.arrays
+        ]
         return torch.stack([self[n] for n in names])
 
     def actor_parameter(self, name: str, moment: str) -> Tensor:

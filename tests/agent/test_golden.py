@@ -24,7 +24,9 @@ def test_the_script_fails_where_one_recorded_number_is_another(tmp_path, quantit
     arrays[quantity] = arrays[quantity] * (1 + 1e-6)
     np.savez(tmp_path / "altered.npz", **arrays)
     script = Path(golden.__file__)
-    run = subprocess.run([sys.executable, script, tmp_path / "altered.npz"], capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [sys.executable, script, tmp_path / "altered.npz"], capture_output=True, text=True, check=False
+    )
     assert run.returncode == 1
     assert run.stdout.count("MISSED") >= 1
 

@@ -29,7 +29,9 @@ class Recorder:
 
     def fresh(self, n):
         self.counter += n
-        return np.arange(self.counter - n, self.counter, dtype=np.float32)[:, None] + np.array([0.0, 0.25, 0.5], np.float32)
+        return np.arange(self.counter - n, self.counter, dtype=np.float32)[:, None] + np.array(
+            [0.0, 0.25, 0.5], np.float32
+        )
 
     def step(self, kinds):
         following = self.fresh(self.n_envs)
@@ -40,7 +42,15 @@ class Recorder:
         self.buffer.add(self.observation, following, action, reward, done, infos)
         for env, kind in enumerate(kinds):
             self.log[env].append(
-                (self.observation[env], following[env], action[env], reward[env], kind == "terminated", done[env], self.steps[env])
+                (
+                    self.observation[env],
+                    following[env],
+                    action[env],
+                    reward[env],
+                    kind == "terminated",
+                    done[env],
+                    self.steps[env],
+                )
             )
         self.steps = np.where(done, 0, self.steps + 1)
         self.observation = np.where(done[:, None], self.fresh(self.n_envs), following)
@@ -55,7 +65,9 @@ class Recorder:
         self.observation = self.fresh(self.n_envs)
 
     def segment(self, env, number, length):
-        return [np.array(column) for column in zip(*self.log[env][number * length : (number + 1) * length], strict=True)]
+        return [
+            np.array(column) for column in zip(*self.log[env][number * length : (number + 1) * length], strict=True)
+        ]
 
 
 def contents(buffer):

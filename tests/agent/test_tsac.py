@@ -1,4 +1,4 @@
-"""T-SAC as a person uses it: what works with SB3's algorithms works with it, it learns, and it never learns from nonsense."""
+"""T-SAC as a person uses it: it works where SB3's algorithms work, it learns, and it never learns from nonsense."""
 
 import gymnasium as gym
 import numpy as np
@@ -142,7 +142,9 @@ def test_the_last_observation_of_a_truncated_episode_is_kept(n_envs):
     assert not torch.equal(final, restarted)
     turned = torch.atan2(final[1], final[0]) - torch.atan2(*everything.observations[segment, step, [1, 0]])
     turned = (turned + np.pi) % (2 * np.pi) - np.pi
-    assert turned.item() == pytest.approx(0.05 * final[2].item(), abs=1e-3)  # angle += velocity * dt: the true successor
+    assert turned.item() == pytest.approx(
+        0.05 * final[2].item(), abs=1e-3
+    )  # angle += velocity * dt: the true successor
 
 
 @pytest.mark.parametrize(
@@ -173,7 +175,9 @@ def test_every_option_trains(options):
 
 
 def test_learning_rates_follow_their_schedules():
-    model = agent(learning_rate=LinearSchedule(1e-3, 1e-5, 1.0), critic_learning_rate=lambda left: 2e-3 * left).learn(200)
+    model = agent(learning_rate=LinearSchedule(1e-3, 1e-5, 1.0), critic_learning_rate=lambda left: 2e-3 * left).learn(
+        200
+    )
     assert model.actor_optimizer.param_groups[0]["lr"] == pytest.approx(1e-5)
     assert model.critic_optimizer.param_groups[0]["lr"] == pytest.approx(0.0)
 
@@ -223,7 +227,9 @@ def test_nothing_leaks_over_an_end(options):
     length = 6 if model.windows == "shared" else torch.full((40,), 6)
     loss, gradient = gradients(model, window_of(model, segments, start, length))
     ended_before = torch.zeros_like(segments.ends)
-    ended_before[:, 1:] = segments.ends[:, 1:].cumsum(1).sub(segments.ends[:, 1:].long()) > 0  # from the window's start on
+    ended_before[:, 1:] = (
+        segments.ends[:, 1:].cumsum(1).sub(segments.ends[:, 1:].long()) > 0
+    )  # from the window's start on
     assert 0.1 < ended_before.float().mean() < 0.9
     changed = segments._replace(
         actions=torch.where(ended_before.unsqueeze(-1), 7.0, segments.actions),

@@ -22,7 +22,9 @@ class ActionSample(NamedTuple):
     log_prob: Tensor  # what the temperature is learned from  # [batch]
 
 
-def mlp(inputs: int, hidden: Sequence[int], outputs: int, activation: type[nn.Module], layer_norm: bool) -> nn.Sequential:
+def mlp(
+    inputs: int, hidden: Sequence[int], outputs: int, activation: type[nn.Module], layer_norm: bool
+) -> nn.Sequential:
     """Linear, normalisation, activation for every hidden layer. Kaiming weights and zero biases, the last included."""
     layers: list[nn.Module] = []
     for width in hidden:

@@ -80,12 +80,14 @@ class Block(nn.Module):
         future = torch.full((tokens - first, tokens), -math.inf, dtype=x.dtype, device=x.device).triu(first + 1)
         scores = torch.baddbmm(future, queries, keys.transpose(1, 2), alpha=size**-0.5)
         mixed = torch.bmm(scores.softmax(dim=-1), values).view(critics, batch, self.heads, tokens - first, size)
-        return self.attention_out(mixed.transpose(2, 3).reshape(critics, batch, tokens - first, width))
+        out: Tensor = self.attention_out(mixed.transpose(2, 3).reshape(critics, batch, tokens - first, width))
+        return out
 
     def forward(self, x: Tensor, first: int = 0) -> Tensor:
         """:param first: the outputs of earlier tokens are not needed and left out"""
         x = x[:, :, first:] + self.attend(self.norm_attention(x), first)
-        return x + self.mlp_out(F.gelu(self.mlp_in(self.norm_mlp(x))))
+        out: Tensor = x + self.mlp_out(F.gelu(self.mlp_in(self.norm_mlp(x))))
+        return out
 
 
 class TransformerBody(nn.Module):
@@ -108,7 +110,8 @@ class TransformerBody(nn.Module):
         last = len(self.blocks) - 1
         for number, block in enumerate(self.blocks):
             x = block(x, first=1 if number == last else 0)  # nobody asks for the state's output
-        return self.norm(x)  # type: ignore[no-any-return]
+        out: Tensor = self.norm(x)
+        return out
 
 
 class PrefixCritic(nn.Module):
@@ -170,7 +173,8 @@ class PrefixCritic(nn.Module):
         action_tokens = self.embed_action(actions.reshape(batch * length, -1))
         action_tokens = action_tokens.view(-1, batch, length, action_tokens.shape[-1])
         outputs = self.body(torch.cat([state_tokens, action_tokens], dim=2))
-        return self.head(outputs).squeeze(-1)  # type: ignore[no-any-return]
+        values: Tensor = self.head(outputs).squeeze(-1)
+        return values
 
 
 def append_step(inputs: Tensor, steps: Tensor, episode_length: int) -> Tensor:

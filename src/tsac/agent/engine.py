@@ -49,7 +49,8 @@ def step(optimizer: torch.optim.Optimizer, max_norm: float | None, stacked: bool
 @torch.no_grad()
 def copy_parameters(source: nn.Module, target: nn.Module, tau: float) -> None:
     """Move the target's parameters by the share ``tau`` towards the source's; 1 is a hard copy."""
-    sources, targets = list(source.parameters()), list(target.parameters())
+    sources: list[Tensor] = list(source.parameters())
+    targets: list[Tensor] = list(target.parameters())
     if tau == 1.0:
         torch._foreach_copy_(targets, sources)
     else:

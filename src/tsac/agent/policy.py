@@ -72,8 +72,7 @@ class TSACPolicy(BasePolicy):
             raise ValueError(f"step_index may name {', '.join(STEP_INPUTS)}; got {unknown[0]!r}.")
         if step_index and episode_length is None:
             raise ValueError("step_index needs episode_length, the fixed number of steps of the task's episodes.")
-        if isinstance(activation_fn, str):
-            activation_fn = getattr(nn, activation_fn)
+        activation: type[nn.Module] = getattr(nn, activation_fn) if isinstance(activation_fn, str) else activation_fn
         layers = net_arch if isinstance(net_arch, dict) else {"mean": net_arch, "std": net_arch}
 
         self.features_extractor = self.make_features_extractor()
@@ -83,7 +82,7 @@ class TSACPolicy(BasePolicy):
             action_dim,
             mean_layers=layers["mean"],
             std_layers=layers["std"],
-            activation=activation_fn,
+            activation=activation,
             layer_norm=layer_norm,
             entropy=entropy,
             step_input="actor" in step_index,

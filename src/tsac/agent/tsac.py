@@ -21,7 +21,8 @@ from stable_baselines3.common.utils import FloatSchedule, update_learning_rate
 from torch import Tensor
 
 from tsac.agent import engine
-from tsac.agent.actor import EntropyForm
+from tsac.agent.actor import Actor, EntropyForm
+from tsac.agent.critic import PrefixCritic
 from tsac.agent.policy import TSACPolicy
 from tsac.agent.segments import SegmentBatch, SegmentReplayBuffer
 from tsac.agent.targets import (
@@ -100,6 +101,9 @@ class TSAC(OffPolicyAlgorithm):
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {"MlpPolicy": TSACPolicy, "MultiInputPolicy": TSACPolicy}
     policy: TSACPolicy
+    actor: Actor
+    critic: PrefixCritic
+    critic_target: PrefixCritic
     replay_buffer: SegmentReplayBuffer
 
     def __init__(
@@ -268,9 +272,13 @@ class TSAC(OffPolicyAlgorithm):
         one_of("return_propagation", ["gradients", "targets", "longest"])
         one_of("entropy", ["gaussian", "squashed"])
         if not 1 <= self.min_length <= self.max_length:
-            raise ValueError(f"Window lengths need 1 <= min_length <= max_length; got {self.min_length}, {self.max_length}.")
+            raise ValueError(
+                f"Window lengths need 1 <= min_length <= max_length; got {self.min_length}, {self.max_length}."
+            )
         if self.max_length > self.segment_length:
-            raise ValueError(f"A window (max_length={self.max_length}) must fit in a segment ({self.segment_length} steps).")
+            raise ValueError(
+                f"A window (max_length={self.max_length}) must fit in a segment ({self.segment_length} steps)."
+            )
         for name in ("critic_updates", "batch_size"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
@@ -291,7 +299,9 @@ class TSAC(OffPolicyAlgorithm):
         if isinstance(self.ent_coef, str):
             first = self.ent_coef.removeprefix("auto")
             if first == self.ent_coef or (first and not _is_positive_number(first.removeprefix("_"))):
-                raise ValueError(f'ent_coef must be a number, "auto" or "auto_" and a number above 0; got {self.ent_coef!r}.')
+                raise ValueError(
+                    f'ent_coef must be a number, "auto" or "auto_" and a number above 0; got {self.ent_coef!r}.'
+                )
 
     def _get_policy_from_name(self, policy_name: str) -> type[BasePolicy]:
         if policy_name not in self.policy_aliases:
@@ -390,7 +400,7 @@ class TSAC(OffPolicyAlgorithm):
         return losses, norms
 
     def update_target(self) -> None:
-        """Hard copy every ``freeze_interval`` critic updates, or soft copy after each. Nothing to do where target-free."""
+        """Hard copy every ``freeze_interval`` critic updates, or soft copy after each; nothing where target-free."""
         if self.critic_target is self.critic:
             return
         if self.tau < 1.0 or self._n_updates % (self.freeze_interval or self.critic_updates) == 0:
@@ -580,7 +590,9 @@ def check_spaces(observations: spaces.Space[Any], actions: spaces.Space[Any]) ->
     parts = observations.spaces.values() if isinstance(observations, spaces.Dict) else [observations]
     for part in parts:
         if is_image_space(part):
-            raise ValueError(f"T-SAC does not learn from images; supported are vectors and dictionaries of vectors, not {part}.")
+            raise ValueError(
+                f"T-SAC does not learn from images; supported are vectors and dictionaries of vectors, not {part}."
+            )
 
 
 def _is_positive_number(text: str) -> bool:

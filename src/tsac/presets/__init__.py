@@ -21,7 +21,9 @@ def read_preset(name: str, reading: str = "published") -> dict[str, Any]:
     """The preset's file, with the values of the printed table put in where ``reading`` is ``paper``."""
     if name not in preset_names():
         near = difflib.get_close_matches(name, preset_names(), n=1, cutoff=0.0)
-        raise ValueError(f"There is no preset {name!r}; the nearest is {near[0]!r}, all are {', '.join(preset_names())}.")
+        raise ValueError(
+            f"There is no preset {name!r}; the nearest is {near[0]!r}, all are {', '.join(preset_names())}."
+        )
     if reading not in READINGS:
         raise ValueError(f"reading must be one of {', '.join(READINGS)}; got {reading!r}.")
     preset: dict[str, Any] = yaml.safe_load(resources.files(__name__).joinpath(f"{name}.yaml").read_text("utf-8"))
