@@ -70,3 +70,19 @@ def test_initial_weights_are_those_of_the_published_critic():
 def test_heads_must_divide_the_width():
     with pytest.raises(ValueError, match="multiple of its number of heads"):
         PrefixCritic(5, 3, width=10, heads=4)
+
+
+def test_bf16_products_stay_close_to_single_precision():
+    torch.manual_seed(0)
+    exact = PrefixCritic(5, 3, width=64, max_length=8)
+    rounded = PrefixCritic(5, 3, width=64, max_length=8, precision="bf16")
+    rounded.load_state_dict(exact.state_dict())
+    states, actions = torch.randn(64, 5), torch.randn(64, 8, 3)
+    gradients = []
+    for made in (exact, rounded):
+        (made(states, actions) - 1.0).square().mean().backward()
+        gradients.append(torch.cat([parameter.grad.flatten() for parameter in made.parameters()]))
+    with torch.no_grad():
+        difference = (exact(states, actions) - rounded(states, actions)).abs().max()
+    assert 0 < difference < 0.01 * exact(states, actions).std()
+    assert torch.nn.functional.cosine_similarity(*gradients, dim=0) > 0.9999

@@ -12,11 +12,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tsac.agent.engine import Precision, stacked_product
+
 INIT_STD = 0.02
 
 
 class StackedLinear(nn.Module):
     """One linear map without bias per critic."""
+
+    precision: Precision = "highest"
 
     def __init__(self, critics: int, inputs: int, outputs: int, std: float = INIT_STD) -> None:
         super().__init__()
@@ -24,19 +28,10 @@ class StackedLinear(nn.Module):
         nn.init.normal_(self.weight, std=std)
 
     def forward(self, x: Tensor) -> Tensor:
-        return stacked_product(x, self.weight)
-
-
-def stacked_product(x: Tensor, weight: Tensor) -> Tensor:
-    """
-    :param x: # [critics, ..., inputs], or [batch, inputs] shared by all critics
-    :param weight: # [critics, outputs, inputs]
-    :return: # [critics, ..., outputs]
-    """
-    critics, outputs, inputs = weight.shape
-    if x.dim() == 2:
-        return torch.matmul(x, weight.transpose(1, 2))
-    return torch.bmm(x.reshape(critics, -1, inputs), weight.transpose(1, 2)).view(*x.shape[:-1], outputs)
+        """:param x: # [critics, ..., inputs], or [batch, inputs] shared by all critics"""
+        if x.dim() == 2:
+            return torch.matmul(x, self.weight.transpose(1, 2))
+        return stacked_product(x, self.weight, self.precision)
 
 
 class StackedLayerNorm(nn.Module):
@@ -74,8 +69,10 @@ class Block(nn.Module):
             queries, keys, values = map(per_head, self.queries_keys_values(x).split(width, dim=-1))
         else:
             query_weight, key_value_weight = self.queries_keys_values.weight.split([width, 2 * width], dim=1)
-            queries = per_head(stacked_product(x[:, :, first:], query_weight))
-            keys, values = map(per_head, stacked_product(x, key_value_weight).split(width, dim=-1))
+            queries = per_head(stacked_product(x[:, :, first:], query_weight, self.queries_keys_values.precision))
+            keys, values = map(
+                per_head, stacked_product(x, key_value_weight, self.queries_keys_values.precision).split(width, dim=-1)
+            )
         # Written out: for the few tokens of a window this is faster than the general attention kernel.
         future = torch.full((tokens - first, tokens), -math.inf, dtype=x.dtype, device=x.device).triu(first + 1)
         scores = torch.baddbmm(future, queries, keys.transpose(1, 2), alpha=size**-0.5)
@@ -127,6 +124,7 @@ class PrefixCritic(nn.Module):
     :param step_in_state: append the (scaled) step index to the state token's input
     :param step_in_actions: append the (scaled) step index to every action token's input
     :param episode_length: what step indices are divided by
+    :param precision: of the products inside the blocks
     """
 
     def __init__(
@@ -142,6 +140,7 @@ class PrefixCritic(nn.Module):
         step_in_state: bool = False,
         step_in_actions: bool = False,
         episode_length: int = 1,
+        precision: Precision = "highest",
     ) -> None:
         super().__init__()
         if width % heads:
@@ -154,6 +153,10 @@ class PrefixCritic(nn.Module):
         self.embed_action = StackedLinear(critics, action_dim + step_in_actions, width)
         self.body = TransformerBody(critics, width, layers, heads, max_tokens=max_length + 1)
         self.head = StackedLinear(critics, width, 1)
+        for block in self.body.blocks:  # embeddings and head are small and stay in single precision
+            for layer in block.modules():
+                if isinstance(layer, StackedLinear):
+                    layer.precision = precision
 
     def forward(self, states: Tensor, actions: Tensor, steps: Tensor | None = None) -> Tensor:
         """

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from tsac.agent.actor import Actor, EntropyForm
 from tsac.agent.critic import PrefixCritic
+from tsac.agent.engine import Precision
 
 STEP_INPUTS = ("state", "actions", "actor")
 
@@ -36,6 +37,7 @@ class TSACPolicy(BasePolicy):
     :param n_critics: how many critics
     :param max_length: the longest window (set by the algorithm)
     :param entropy: form of the entropy (set by the algorithm)
+    :param precision: of the critic's products (set by the algorithm)
     :param target_free: no copy of the critic is kept (set by the algorithm)
     :param step_index: which networks see the step index: any of ``"state"`` and ``"actions"`` (the critic's tokens)
         and ``"actor"``; for tasks with a fixed number of steps
@@ -56,6 +58,7 @@ class TSACPolicy(BasePolicy):
         n_critics: int = 2,
         max_length: int = 16,
         entropy: EntropyForm = "gaussian",
+        precision: Precision = "highest",
         target_free: bool = False,
         step_index: Sequence[str] = (),
         episode_length: int | None = None,
@@ -99,6 +102,7 @@ class TSACPolicy(BasePolicy):
             step_in_state="state" in step_index,
             step_in_actions="actions" in step_index,
             episode_length=episode_length or 1,
+            precision=precision,
         )
         # Target-free: next-state values are computed by the critic itself, once a round, before it changes.
         self.critic_target = self.critic

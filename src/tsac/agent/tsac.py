@@ -89,6 +89,8 @@ class TSAC(OffPolicyAlgorithm):
     :param weight_decay: AdamW's, on matrices only
     :param critic_betas: AdamW's, for the critics
     :param actor_betas: AdamW's, for the actor and the temperature
+    :param precision: of the large products in the critic: ``"highest"`` (single) or ``"bf16"``, which is faster on
+        machines with bfloat16 instructions and not on others
     :param replay_buffer_class: a ``SegmentReplayBuffer``
     :param replay_buffer_kwargs: further arguments of the buffer
     :param policy_kwargs: further arguments of ``TSACPolicy``: network sizes, step-index inputs
@@ -136,6 +138,7 @@ class TSAC(OffPolicyAlgorithm):
         weight_decay: float = 1e-5,
         critic_betas: tuple[float, float] = (0.5, 0.95),
         actor_betas: tuple[float, float] = (0.9, 0.999),
+        precision: engine.Precision = "highest",
         replay_buffer_class: type[SegmentReplayBuffer] = SegmentReplayBuffer,
         replay_buffer_kwargs: dict[str, Any] | None = None,
         policy_kwargs: dict[str, Any] | None = None,
@@ -163,6 +166,7 @@ class TSAC(OffPolicyAlgorithm):
         self.entropy = entropy
         self.max_grad_norm = max_grad_norm
         self.weight_decay = weight_decay
+        self.precision = precision
         self.critic_betas = critic_betas
         self.actor_betas = actor_betas
         self.critic_learning_rate = critic_learning_rate
@@ -227,7 +231,12 @@ class TSAC(OffPolicyAlgorithm):
         self.rounds_per_iteration = self.rounds if self.rounds > 0 else self.n_envs
         self.gradient_steps = self.rounds_per_iteration  # what SB3 calls it
         self.replay_buffer_kwargs["segment_length"] = self.segment_length
-        self.policy_kwargs.update(max_length=self.max_length, entropy=self.entropy, target_free=self._target_free())
+        self.policy_kwargs.update(
+            max_length=self.max_length,
+            entropy=self.entropy,
+            precision=self.precision,
+            target_free=self._target_free(),
+        )
         super()._setup_model()
         self.actor, self.critic, self.critic_target = self.policy.actor, self.policy.critic, self.policy.critic_target
         rate = self.learning_rate if self.critic_learning_rate is None else self.critic_learning_rate
@@ -271,6 +280,7 @@ class TSAC(OffPolicyAlgorithm):
         one_of("value_reduction", ["min", "mean", "random"])
         one_of("return_propagation", ["gradients", "targets", "longest"])
         one_of("entropy", ["gaussian", "squashed"])
+        one_of("precision", ["highest", "bf16"])
         if not 1 <= self.min_length <= self.max_length:
             raise ValueError(
                 f"Window lengths need 1 <= min_length <= max_length; got {self.min_length}, {self.max_length}."
