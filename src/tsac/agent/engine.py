@@ -8,7 +8,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-
 Precision = Literal["highest", "bf16"]
 
 
@@ -25,7 +24,7 @@ def stacked_product(x: Tensor, weight: Tensor, precision: Precision) -> Tensor:
     critics, outputs, inputs = weight.shape
     flat = x.reshape(critics, -1, inputs)
     if precision == "bf16":
-        product: Tensor = _RoundedProduct.apply(flat, weight)
+        product: Tensor = _RoundedProduct.apply(flat, weight)  # type: ignore[no-untyped-call]
     else:
         product = torch.bmm(flat, weight.transpose(1, 2))
     return product.view(*x.shape[:-1], outputs)
@@ -39,7 +38,7 @@ class _RoundedProduct(torch.autograd.Function):
         return torch.bmm(x, weight.transpose(1, 2)).float()
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         x, weight = ctx.saved_tensors
         gradient = gradient.bfloat16()
         return torch.bmm(gradient, weight).float(), torch.bmm(gradient.transpose(1, 2), x).float()
