@@ -55,3 +55,14 @@ def test_the_step_index_is_an_input_where_asked_for():
     states = torch.randn(4, 5)
     first, last = torch.zeros(4, dtype=torch.int64), torch.full((4,), 9)
     assert (actor.best(states, first) - actor.best(states, last)).abs().max() > 1e-4
+
+
+def test_a_small_output_scale_makes_the_first_policy_the_same_everywhere():
+    states = 3 * torch.randn(100, 5)
+    for scale, largest in ((0.0, 0.0), (0.01, 0.1)):
+        actor = Actor(5, 3, output_scale=scale)
+        assert actor.mean(states).abs().max() <= largest
+        torch.testing.assert_close(
+            standard_deviation(actor.std(states)), torch.ones(100, 3), atol=1.1 * largest, rtol=1e-5
+        )
+    assert Actor(5, 3).mean(states).std() > 0.3

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import tsac.agent.critic
 from tsac.agent.critic import PrefixCritic
 
 
@@ -49,9 +50,18 @@ def test_the_step_index_is_an_input_where_asked_for(where):
     states, actions = torch.randn(4, 5).double(), torch.randn(4, 8, 3).double()
     early, late = torch.zeros(4, dtype=torch.int64), torch.full((4,), 50)
     assert (made(states, actions, early) - made(states, actions, late)).abs().min() > 1e-6
-    # an action token sees the index of its own step: shifting the window shifts what it sees
     without = critic()
     torch.testing.assert_close(without(states, actions, early), without(states, actions, late))
+
+
+def test_every_action_sees_the_index_of_its_own_step(monkeypatch):
+    seen = []
+    append = tsac.agent.critic.append_step
+    monkeypatch.setattr(tsac.agent.critic, "append_step", lambda *a: (seen.append(a[1]), append(*a))[1])
+    critic(step_in_actions=True, step_in_state=True, episode_length=100)(
+        torch.randn(2, 5).double(), torch.randn(2, 3, 3).double(), torch.tensor([0, 40])
+    )
+    assert [steps.tolist() for steps in seen] == [[[0, 1, 2], [40, 41, 42]], [0, 40]]
 
 
 def test_initial_weights_are_those_of_the_published_critic():

@@ -214,7 +214,7 @@ def window_of(model, segments, start, length):
 def gradients(model, window):
     model.critic.zero_grad()
     values = model.critic(window.states, window.actions, window.steps)
-    loss = (window.weights * torch.where(window.weights > 0, values - window.targets, 0.0).square()).sum()
+    loss = (window.weights * (values - window.targets).square()).sum()
     loss.backward()
     return loss.item(), torch.cat([parameter.grad.flatten() for parameter in model.critic.parameters()])
 

@@ -23,9 +23,14 @@ class ActionSample(NamedTuple):
 
 
 def mlp(
-    inputs: int, hidden: Sequence[int], outputs: int, activation: type[nn.Module], layer_norm: bool
+    inputs: int,
+    hidden: Sequence[int],
+    outputs: int,
+    activation: type[nn.Module],
+    layer_norm: bool,
+    output_scale: float,
 ) -> nn.Sequential:
-    """Linear, normalisation, activation for every hidden layer. Kaiming weights and zero biases, the last included."""
+    """Linear, normalisation, activation for every hidden layer. Kaiming weights, the last layer's scaled; no biases."""
     layers: list[nn.Module] = []
     for width in hidden:
         layers.append(nn.Linear(inputs, width))
@@ -38,6 +43,8 @@ def mlp(
         if isinstance(layer, nn.Linear):
             nn.init.kaiming_normal_(layer.weight, mode="fan_in")
             nn.init.zeros_(layer.bias)
+    with torch.no_grad():
+        layers[-1].weight.mul_(output_scale)  # type: ignore[operator]
     return nn.Sequential(*layers)
 
 
@@ -59,6 +66,8 @@ class Actor(nn.Module):
     :param std_layers: widths of the hidden layers of the deviation's network
     :param activation: class of the nonlinearity
     :param layer_norm: normalise every hidden layer before its nonlinearity
+    :param output_scale: of the initial weights of both last layers: at 1, initial means and deviations are spread
+        widely over the states; near 0, the initial policy is a standard Gaussian squashed by tanh everywhere
     :param entropy: whose entropy and log-probability are meant: of the ``gaussian`` before tanh, whose entropy has a
         closed form that does not depend on the mean, or of the ``squashed`` action, whose entropy is estimated by the
         sampled action's log-probability, as in SAC
@@ -75,6 +84,7 @@ class Actor(nn.Module):
         std_layers: Sequence[int] = (256, 256),
         activation: type[nn.Module] = nn.ReLU,
         layer_norm: bool = True,
+        output_scale: float = 1.0,
         entropy: EntropyForm = "gaussian",
         step_input: bool = False,
         episode_length: int = 1,
@@ -84,8 +94,8 @@ class Actor(nn.Module):
         self.step_input = step_input
         self.episode_length = episode_length
         inputs = state_dim + step_input
-        self.mean = mlp(inputs, mean_layers, action_dim, activation, layer_norm)
-        self.std = mlp(inputs, std_layers, action_dim, activation, layer_norm)
+        self.mean = mlp(inputs, mean_layers, action_dim, activation, layer_norm, output_scale)
+        self.std = mlp(inputs, std_layers, action_dim, activation, layer_norm, output_scale)
 
     def _inputs(self, states: Tensor, steps: Tensor | None) -> Tensor:
         if self.step_input:

@@ -31,6 +31,7 @@ class TSACPolicy(BasePolicy):
     :param net_arch: hidden widths of the actor: a list for both networks, or ``{"mean": [...], "std": [...]}``
     :param activation_fn: the actor's nonlinearity, a class or its name in ``torch.nn``
     :param layer_norm: normalise the actor's hidden layers before the nonlinearity
+    :param output_scale: of the initial weights of the actor's last layers
     :param critic_width: width of the critic's tokens
     :param critic_layers: the critic's blocks
     :param critic_heads: the critic's attention heads
@@ -52,6 +53,7 @@ class TSACPolicy(BasePolicy):
         net_arch: Sequence[int] | dict[str, Sequence[int]] = (256, 256),
         activation_fn: type[nn.Module] | str = nn.ReLU,
         layer_norm: bool = True,
+        output_scale: float = 0.01,
         critic_width: int = 64,
         critic_layers: int = 2,
         critic_heads: int = 4,
@@ -87,6 +89,7 @@ class TSACPolicy(BasePolicy):
             std_layers=layers["std"],
             activation=activation,
             layer_norm=layer_norm,
+            output_scale=output_scale,
             entropy=entropy,
             step_input="actor" in step_index,
             episode_length=episode_length or 1,

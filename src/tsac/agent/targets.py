@@ -40,18 +40,19 @@ def reduce_values(values: Tensor, how: ValueReduction) -> Tensor:
     return values.gather(0, choice.unsqueeze(0)).squeeze(0)
 
 
-def prefix_targets(rewards: Tensor, next_values: Tensor, terminated: Tensor, valid: Tensor, gamma: float) -> Tensor:
+def prefix_targets(rewards: Tensor, next_values: Tensor, terminated: Tensor, gamma: float) -> Tensor:
     """The i-step target of every prefix of every window (eqs. 1 and 4): no entropy, no importance sampling.
+
+    Entries after a window's first end mix two episodes: ``horizon_weights`` keeps them out of the loss.
 
     :param rewards: # [batch, length]
     :param next_values: value of the state that each step leads to; at a truncation, of the true final state
     :param terminated: bool, no bootstrap beyond such a step  # [batch, length]
-    :param valid: bool, from ``valid_steps``; entries where it is false are meaningless
     :return: # [batch, length]
     """
     steps = torch.arange(rewards.shape[1], device=rewards.device, dtype=rewards.dtype)
     discounts = gamma**steps  # [length]
-    reward_sums = (discounts * rewards * valid).cumsum(dim=1)
+    reward_sums = (discounts * rewards).cumsum(dim=1)
     return reward_sums + gamma * discounts * next_values * ~terminated
 
 

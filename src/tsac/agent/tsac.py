@@ -123,8 +123,8 @@ class TSAC(OffPolicyAlgorithm):
         rounds: int = -1,
         critic_updates: int = 10,
         actor_updates: int = 10,
-        learning_starts: int = 5_000,
-        actor_starts: int = 5_000,
+        learning_starts: int = 3_000,
+        actor_starts: int = 3_000,
         gamma: float = 0.99,
         tau: float = 1.0,
         freeze_interval: int | None = None,
@@ -386,7 +386,7 @@ class TSAC(OffPolicyAlgorithm):
 
             states, steps = segments.observations[rows, start], segments.steps[rows, start]
             valid = valid_steps(cut(segments.ends)) & (offsets < length.unsqueeze(1))
-        targets = prefix_targets(cut(segments.rewards), cut(next_values), cut(segments.terminated), valid, self.gamma)
+        targets = prefix_targets(cut(segments.rewards), cut(next_values), cut(segments.terminated), self.gamma)
         if self.return_propagation == "targets":
             targets = average_targets(targets)
         weights = horizon_weights(valid, length, self.return_propagation, targets.dtype)
@@ -398,8 +398,7 @@ class TSAC(OffPolicyAlgorithm):
         :return: the critics' losses and gradient norms  # [critics], [critics]
         """
         values = self.critic(window.states, window.actions, window.steps)  # [critics, batch, length]
-        errors = torch.where(window.weights > 0, values - window.targets, 0.0)
-        losses = (window.weights * errors.square()).sum(dim=(1, 2))
+        losses = (window.weights * (values - window.targets).square()).sum(dim=(1, 2))
         self.critic_optimizer.zero_grad()
         losses.sum().backward()
         norms = engine.step(self.critic_optimizer, self.max_grad_norm, stacked=True)
