@@ -1,0 +1,1 @@
+"""Our own Box-Pushing, from the measurements of the original environment."""
