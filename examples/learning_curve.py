@@ -60,16 +60,16 @@ class LearningCurve(BaseCallback):
 
     def episode(self, seed: int) -> tuple[float, int]:
         observation, _ = self.env.reset(seed=10_000 + seed)
-        total, length, done = 0.0, 0, False
+        total, length, done, state = 0.0, 0, False, None
         while not done:
-            action, _ = self.model.predict(observation, deterministic=True)
+            action, state = self.model.predict(observation, state, deterministic=True)
             observation, reward, terminated, truncated, _ = self.env.step(action)
             total, length, done = total + float(reward), length + 1, terminated or truncated
         return total, length
 
 
 def git_commit() -> str:
-    answer = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    answer = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
     return answer.stdout.strip() or "unknown"
 
 
@@ -86,10 +86,12 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--set", default="{}", help="constructor arguments as JSON")
     options = parser.parse_args()
+    if options.folder.exists():
+        parser.error(f"{options.folder} exists already; choose another folder")
 
     torch.set_num_threads(options.threads)
     arguments: dict[str, Any] = json.loads(options.set)
-    options.folder.mkdir(parents=True, exist_ok=False)
+    options.folder.mkdir(parents=True)
     env = make_vec_env(options.task, n_envs=options.environments, seed=options.seed)
     model = ALGORITHMS[options.algorithm]("MlpPolicy", env, seed=options.seed, device="cpu", **arguments)
     facts = {

@@ -8,4 +8,5 @@ import torch
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 torch.set_num_threads(1)
-sys.path.insert(0, str(Path(__file__).parent / "agent"))  # golden.py is a script and a module
+for folder in ("agent", "tasks"):  # golden.py and box_pushing_oracle.py are scripts and modules
+    sys.path.insert(0, str(Path(__file__).parent / folder))

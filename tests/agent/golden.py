@@ -136,6 +136,9 @@ def make_agent(recording: Recording, value_reduction: str) -> TSAC:
         for name, parameter in model.critic.named_parameters():
             parameter.copy_(recording.critic_parameter("critic", name))
         model.critic_target.load_state_dict(model.critic.state_dict())
+        if "target1_before/output_layer.weight" in recording.arrays:
+            for name, parameter in model.critic_target.named_parameters():
+                parameter.copy_(recording.critic_parameter("target", name))
         for name, parameter in model.actor.named_parameters():
             parameter.copy_(recording.actor_parameter(name, "before"))
         model.ent_coef_parameter = torch.tensor(-5.0, dtype=torch.float64, requires_grad=True)

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from stable_baselines3.common.callbacks import CheckpointCallback, EvalCallback
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback, EvalCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import configure
@@ -203,11 +204,149 @@ def test_the_step_index_reaches_the_actor_through_predict():
     assert first[1] == second[1]  # a new episode
 
 
+class Recorder(BaseCallback):
+    """Runs a function after every step."""
+
+    def __init__(self, look):
+        super().__init__()
+        self.look = look
+
+    def _on_step(self):
+        return self.look(self.model) is not False
+
+
+def test_a_stop_in_the_middle_of_a_segment_is_a_truncation_and_the_next_segments_are_whole():
+    model = agent(make_vec_env("Pendulum-v1", 2), learning_starts=0)
+    model.learn(1000, callback=Recorder(lambda model: model.num_timesteps < 2 * 13))  # stops at the 13th step
+    assert model.replay_buffer.unfinished == 4  # 8 stored, then 4: the step at which it stopped is not
+    model.learn(2 * 36, reset_num_timesteps=False)
+    assert model.replay_buffer.unfinished == 0
+    everything = model.replay_buffer.segments(torch.arange(model.replay_buffer.n_segments))
+    assert everything.ends.sum(dim=1).tolist() == [0, 0, 1, 1, *[0] * (len(everything.ends) - 4)]
+    assert everything.ends[2].nonzero().item() == 3
+    assert everything.steps[2].tolist() == [8, 9, 10, 11, 0, 1, 2, 3]
+
+
+def test_a_reset_is_noticed_where_observations_say_nothing():
+    class Blind(Task):
+        def step(self, action):
+            return np.zeros(3, np.float32), 1.0, False, False, {}
+
+        def reset(self, **options):
+            return np.zeros(3, np.float32), {}
+
+    model = agent(Blind()).learn(12)
+    model.learn(12)
+    ends = model.replay_buffer.segments(torch.arange(4)).ends
+    assert ends.sum() == 0  # both began a segment
+    model = agent(Blind()).learn(1000, callback=Recorder(lambda model: model.num_timesteps < 13))
+    model.learn(20)
+    assert model.replay_buffer.segments(torch.tensor([1])).steps.tolist() == [[8, 9, 10, 11, 0, 1, 2, 3]]
+
+
+def test_the_actor_sees_the_step_index_that_the_buffer_stores():
+    model = agent(policy_kwargs={"step_index": ["actor", "actions"], "episode_length": 200})
+    seen = []
+    model.learn(64, callback=Recorder(lambda model: seen.append(model._policy_state[0][0] - 1)))
+    model.learn(
+        64, callback=Recorder(lambda model: seen.append(model._policy_state[0][0] - 1)), reset_num_timesteps=False
+    )
+    stored = model.replay_buffer.segments(torch.arange(16)).steps.flatten().tolist()
+    assert seen == stored == list(range(128))
+
+
+def test_the_policy_alone_can_be_saved_and_loaded(tmp_path):
+    model = agent(policy_kwargs={"net_arch": [8], "activation_fn": "Tanh"}).learn(60)
+    model.policy.save(tmp_path / "policy")
+    loaded = type(model.policy).load(tmp_path / "policy", device="cpu")
+    observation = np.ones((3, 3), np.float32)
+    np.testing.assert_array_equal(
+        loaded.predict(observation, None, None, True)[0], model.predict(observation, None, None, True)[0]
+    )
+
+
+def test_a_saved_replay_buffer_is_the_same_and_another_agents_is_refused(tmp_path):
+    model = agent().learn(60)
+    model.save_replay_buffer(tmp_path / "buffer")
+    other = agent()
+    other.load_replay_buffer(tmp_path / "buffer.pkl")
+    assert other.replay_buffer.size() == model.replay_buffer.size() == 64
+    for ours, theirs in zip(
+        other.replay_buffer.segments(torch.arange(8)), model.replay_buffer.segments(torch.arange(8)), strict=True
+    ):
+        assert torch.equal(ours, theirs)
+    for wrong in (agent(segment_length=16), agent(make_vec_env("Pendulum-v1", 2))):
+        with pytest.raises(ValueError, match="The saved replay buffer has"):
+            wrong.load_replay_buffer(tmp_path / "buffer.pkl")
+
+
+def test_arguments_are_not_changed():
+    policy_kwargs, replay_buffer_kwargs = {"net_arch": [8]}, {}
+    TSAC("MlpPolicy", "Pendulum-v1", policy_kwargs=policy_kwargs, replay_buffer_kwargs=replay_buffer_kwargs)
+    assert policy_kwargs == {"net_arch": [8]}
+    assert replay_buffer_kwargs == {}
+
+
 # ------------------------------------------------------------------------------------------ the method
 
 
+def test_actor_and_temperature_wait_for_their_start():
+    model = agent(learning_starts=0, actor_starts=64, ent_coef_starts=5)
+    actor = [parameter.clone() for parameter in model.actor.parameters()]
+    critic = model.critic.head.weight.clone()
+    model.learn(56)
+    assert all(torch.equal(a, b) for a, b in zip(actor, model.actor.parameters(), strict=True))
+    assert not torch.equal(critic, model.critic.head.weight)
+    first = model.temperature().item()
+    model.learn(16, reset_num_timesteps=False)  # two iterations of two actor updates
+    assert not torch.equal(actor[0], next(model.actor.parameters()))
+    assert (model._n_actor_updates, model.temperature().item()) == (4, first)
+    model.learn(8, reset_num_timesteps=False)
+    assert model.temperature().item() != first
+
+
+def test_next_state_values_are_those_of_the_next_states(monkeypatch):
+    """Of the true final state at a truncation, at the following step index, with the critics of the last copy."""
+    model = agent(Task(), tau=0.5, policy_kwargs={"step_index": ["state"], "episode_length": 50}).learn(160)
+    segments = model.replay_buffer.segments(torch.arange(10))
+    asked = []
+    forward = model.critic_target.forward
+    monkeypatch.setattr(model.critic_target, "forward", lambda *a: (asked.append(a), forward(*a))[1])
+    torch.manual_seed(0)
+    values = model.next_state_values(segments)
+    states, actions, steps = (torch.cat(parts) for parts in zip(*asked, strict=True))
+    torch.testing.assert_close(states, segments.next_observations.reshape(80, -1))
+    assert torch.equal(steps, segments.steps.flatten() + 1)
+    torch.testing.assert_close(values.flatten(), forward(states, actions, steps).squeeze(-1).amin(dim=0))
+
+
+def test_batches_are_normalised_and_rates_scheduled(monkeypatch):
+    env = VecNormalize(make_vec_env("Pendulum-v1", 2))
+    model = agent(env, learning_rate=LinearSchedule(1e-3, 1e-5, 1.0), actor_starts=0)
+    given = []
+    sample = model.replay_buffer.sample
+    monkeypatch.setattr(model.replay_buffer, "sample", lambda n, env=None: (given.append(env), sample(n, env))[1])
+    model.learn(160)
+    assert len(given) > 10
+    assert all(normalizer is env for normalizer in given)
+    assert model.ent_coef_optimizer.param_groups[0]["lr"] == pytest.approx(1e-5)
+
+
+@pytest.mark.parametrize("windows", ["shared", "per_segment"])
+def test_the_log_describes_the_windows_as_they_were_drawn(windows):
+    model = agent(Task(), windows=windows, critic_updates=400, learning_starts=0, return_propagation="longest")
+    model.learn(400)
+    total, count = model._metrics["window_length"]
+    expected = np.mean([min(n, 8 - start) for start in range(8) for n in range(1, 7)])
+    assert float(total) / count == pytest.approx(expected, rel=0.05)
+    total, count = model._metrics["masked_share"]
+    assert 0.05 < float(total) / count < 0.3
+    assert float(model._metrics["target_spread"][0]) > 0
+
+
 def window_of(model, segments, start, length):
-    values = torch.linspace(-1, 1, segments.rewards.numel()).view_as(segments.rewards)
+    torch.manual_seed(0)
+    values = model.next_state_values(segments)
     return model.make_window(segments, values, start, length)
 
 
@@ -236,6 +375,7 @@ def test_nothing_leaks_over_an_end(options):
         actions=torch.where(ended_before.unsqueeze(-1), 7.0, segments.actions),
         rewards=torch.where(ended_before, 1e6, segments.rewards),
         observations=torch.where(ended_before.unsqueeze(-1), 1e3, segments.observations),
+        next_observations=torch.where(ended_before.unsqueeze(-1), 1e3, segments.next_observations),
         terminated=segments.terminated | ended_before,
     )
     changed_loss, changed_gradient = gradients(model, window_of(model, changed, start, length))
@@ -327,7 +467,12 @@ def test_updates_per_step_do_not_depend_on_the_number_of_environments():
         ({"freeze_interval": 40, "tau": 0.5}, "belongs to the hard copy"),
         ({"ent_coef": "automatic"}, "ent_coef must be"),
         ({"ent_coef": "auto_-1"}, "ent_coef must be"),
+        ({"ent_coef": -1.0}, "ent_coef must not be negative"),
         ({"rounds": 0}, "rounds must be at least 1"),
+        ({"gamma": 2.0}, "gamma must be between 0 and 1"),
+        ({"max_grad_norm": 0.0}, "max_grad_norm must be above 0"),
+        ({"actor_updates": -1}, "actor_updates must not be negative"),
+        ({"replay_buffer_class": ReplayBuffer}, "learns from segments"),
         ({"policy_kwargs": {"step_index": ["actor"]}}, "needs episode_length"),
         ({"policy_kwargs": {"step_index": ["critic"]}}, "step_index may name"),
     ],
@@ -368,9 +513,31 @@ def test_any_bounds_and_dictionaries(dtype):
 def test_numbers_that_are_none_stop_the_training_before_they_are_learned_from(poison):
     env = DummyVecEnv([Task, lambda: Task(poison=poison)])
     model = agent(env)
-    with pytest.raises(FloatingPointError, match=f"Step 80: environment 1 returned a {poison}"):
+    with pytest.raises(FloatingPointError, match=f"Step 80: environment 1 returned this {poison}"):
         model.learn(200)
     assert weights(model).isfinite().all()
+
+
+@pytest.mark.parametrize("poison", ["reward", "observation"])
+def test_normalisation_does_not_hide_or_move_them(poison):
+    for training in (True, False):
+        env = VecNormalize(DummyVecEnv([Task, lambda: Task(poison=poison)]), training=training)
+        with pytest.raises(FloatingPointError, match=f"Step 80: environment 1 returned this {poison}"):
+            agent(env).learn(200)
+
+
+def test_numbers_too_large_for_single_precision_count_as_infinite():
+    model = agent(Task(observation_space=spaces.Box(1e39, 1e40, (3,), np.float64)))
+    with pytest.raises(FloatingPointError, match="environment 0 returned this observation"):
+        model.learn(16)
+
+
+def test_training_without_collecting_checks_its_losses_too():
+    model = agent().learn(40)
+    model.critic.head.weight.data[0] = np.inf
+    model.train(1, 8)
+    with pytest.raises(FloatingPointError, match="the critic loss is not finite"):
+        model.train(1, 8)
 
 
 def test_a_loss_that_is_none_stops_the_training_before_the_next_step():

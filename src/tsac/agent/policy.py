@@ -70,6 +70,22 @@ class TSACPolicy(BasePolicy):
         if isinstance(observation_space, spaces.Dict):
             extractor = CombinedExtractor
         super().__init__(observation_space, action_space, features_extractor_class=extractor, squash_output=True)
+        self._arguments = {
+            "net_arch": net_arch,
+            "activation_fn": activation_fn,
+            "layer_norm": layer_norm,
+            "output_scale": output_scale,
+            "critic_width": critic_width,
+            "critic_layers": critic_layers,
+            "critic_heads": critic_heads,
+            "n_critics": n_critics,
+            "max_length": max_length,
+            "entropy": entropy,
+            "precision": precision,
+            "target_free": target_free,
+            "step_index": step_index,
+            "episode_length": episode_length,
+        }
         if use_sde:
             raise ValueError("T-SAC explores with its own Gaussian: use_sde is not supported.")
         unknown = [word for word in step_index if word not in STEP_INPUTS]
@@ -108,9 +124,13 @@ class TSACPolicy(BasePolicy):
             precision=precision,
         )
         # Target-free: next-state values are computed by the critic itself, once a round, before it changes.
-        self.critic_target = self.critic
+        self.critic_target: PrefixCritic | None = None
         if not target_free:
             self.critic_target = copy.deepcopy(self.critic).requires_grad_(False)
+
+    def _get_constructor_parameters(self) -> dict[str, Any]:
+        spaces_ = {"observation_space": self.observation_space, "action_space": self.action_space}
+        return {**spaces_, "lr_schedule": self._dummy_schedule, **self._arguments}
 
     def forward(self, observation: PyTorchObs, deterministic: bool = False) -> Tensor:
         return self._predict(observation, deterministic)

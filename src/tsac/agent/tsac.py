@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
@@ -16,8 +17,9 @@ from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.preprocessing import get_action_dim, is_image_space
-from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
+from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, RolloutReturn, Schedule, TrainFreq
 from stable_baselines3.common.utils import FloatSchedule, update_learning_rate
+from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
 from tsac.agent import engine
@@ -44,8 +46,10 @@ class Window(NamedTuple):
     states: Tensor  # the first state  # [batch, observation]
     actions: Tensor  # zero after the first end  # [batch, length, action]
     targets: Tensor  # of every prefix  # [batch, length]
-    weights: Tensor  # of every squared error in the loss; zero after the first end  # [batch, length]
+    valid: Tensor  # bool: part of the drawn window, and not after its first end  # [batch, length]
+    weights: Tensor  # of every squared error in the loss; zero where not valid  # [batch, length]
     steps: Tensor  # index of the first step within its episode  # [batch]
+    length: Tensor | int  # as drawn: of each segment's window, or of all  # [batch]
 
 
 class TSAC(OffPolicyAlgorithm):
@@ -91,7 +95,7 @@ class TSAC(OffPolicyAlgorithm):
     :param actor_betas: AdamW's, for the actor and the temperature
     :param precision: of the large products in the critic: ``"highest"`` (single) or ``"bf16"``, which is faster on
         machines with bfloat16 instructions and not on others
-    :param replay_buffer_class: a ``SegmentReplayBuffer``
+    :param replay_buffer_class: a kind of ``SegmentReplayBuffer``; None: itself
     :param replay_buffer_kwargs: further arguments of the buffer
     :param policy_kwargs: further arguments of ``TSACPolicy``: network sizes, step-index inputs
     :param stats_window_size: episodes over which SB3 averages its rollout statistics
@@ -139,7 +143,7 @@ class TSAC(OffPolicyAlgorithm):
         critic_betas: tuple[float, float] = (0.5, 0.95),
         actor_betas: tuple[float, float] = (0.9, 0.999),
         precision: engine.Precision = "highest",
-        replay_buffer_class: type[SegmentReplayBuffer] = SegmentReplayBuffer,
+        replay_buffer_class: type[SegmentReplayBuffer] | None = None,
         replay_buffer_kwargs: dict[str, Any] | None = None,
         policy_kwargs: dict[str, Any] | None = None,
         stats_window_size: int = 100,
@@ -173,6 +177,7 @@ class TSAC(OffPolicyAlgorithm):
         self._n_actor_updates = 0
         self._metrics: dict[str, tuple[Tensor | float, int]] = {}  # sum and count since the last log line
         self._unchecked: list[tuple[str, int, Tensor]] = []  # losses of this iteration: name, update, value
+        self._policy_state: tuple[NDArray[Any], ...] | None = None
         super().__init__(
             policy,
             env,
@@ -184,9 +189,9 @@ class TSAC(OffPolicyAlgorithm):
             gamma=gamma,
             train_freq=segment_length,
             gradient_steps=1,
-            replay_buffer_class=replay_buffer_class,
-            replay_buffer_kwargs=replay_buffer_kwargs,
-            policy_kwargs=policy_kwargs,
+            replay_buffer_class=replay_buffer_class or SegmentReplayBuffer,
+            replay_buffer_kwargs=dict(replay_buffer_kwargs or {}),
+            policy_kwargs=dict(policy_kwargs or {}),
             stats_window_size=stats_window_size,
             tensorboard_log=tensorboard_log,
             verbose=verbose,
@@ -221,24 +226,29 @@ class TSAC(OffPolicyAlgorithm):
         policy_kwargs = {**arguments.pop("policy_kwargs", {}), **overrides.pop("policy_kwargs", {})}
         if isinstance(env, str):
             env = make_vec_env(env, n_envs=preset["environments"], seed=overrides.get("seed"))
-        policy = "MultiInputPolicy" if isinstance(env.observation_space, spaces.Dict) else "MlpPolicy"
+        fitting = "MultiInputPolicy" if isinstance(env.observation_space, spaces.Dict) else "MlpPolicy"
+        policy = overrides.pop("policy", fitting)
         return cls(policy, env, **{**arguments, **overrides}, policy_kwargs=policy_kwargs)
 
     # ------------------------------------------------------------------------------------------ setting up
 
     def _setup_model(self) -> None:
         self._check_settings()
-        self.rounds_per_iteration = self.rounds if self.rounds > 0 else self.n_envs
-        self.gradient_steps = self.rounds_per_iteration  # what SB3 calls it
-        self.replay_buffer_kwargs["segment_length"] = self.segment_length
-        self.policy_kwargs.update(
-            max_length=self.max_length,
-            entropy=self.entropy,
-            precision=self.precision,
-            target_free=self._target_free(),
-        )
+        self.train_freq = self.segment_length  # what SB3 calls an iteration's steps and its rounds
+        self.gradient_steps = self.rounds if self.rounds > 0 else self.n_envs
+        given = self.policy_kwargs, self.replay_buffer_kwargs
+        self.replay_buffer_kwargs = {**self.replay_buffer_kwargs, "segment_length": self.segment_length}
+        self.policy_kwargs = {
+            **self.policy_kwargs,
+            "max_length": self.max_length,
+            "entropy": self.entropy,
+            "precision": self.precision,
+            "target_free": self._target_free(),
+        }
         super()._setup_model()
-        self.actor, self.critic, self.critic_target = self.policy.actor, self.policy.critic, self.policy.critic_target
+        self.policy_kwargs, self.replay_buffer_kwargs = given
+        self.actor, self.critic = self.policy.actor, self.policy.critic
+        self.critic_target = self.policy.critic_target or self.critic
         rate = self.learning_rate if self.critic_learning_rate is None else self.critic_learning_rate
         self.critic_lr_schedule = FloatSchedule(rate)
         self.entropy_goal = (
@@ -248,7 +258,8 @@ class TSAC(OffPolicyAlgorithm):
         self.ent_coef_parameter: Tensor | None = None
         if isinstance(self.ent_coef, str):
             first = float(self.ent_coef.removeprefix("auto").removeprefix("_") or 1.0)
-            self.ent_coef_parameter = torch.tensor(first, device=self.device).expm1().log().requires_grad_()
+            inverse = first + math.log(-math.expm1(-first))  # of softplus
+            self.ent_coef_parameter = torch.tensor(inverse, device=self.device).requires_grad_()
         else:
             self.fixed_ent_coef = torch.tensor(float(self.ent_coef), device=self.device)
         self._make_optimizers()
@@ -294,6 +305,12 @@ class TSAC(OffPolicyAlgorithm):
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
         if self.rounds < 1 and self.rounds != -1:
             raise ValueError(f"rounds must be at least 1, or -1 for one per environment; got {self.rounds}.")
+        if self.actor_updates < 0:
+            raise ValueError(f"actor_updates must not be negative; got {self.actor_updates}.")
+        if not 0.0 <= self.gamma <= 1.0:
+            raise ValueError(f"gamma must be between 0 and 1; got {self.gamma}.")
+        if self.max_grad_norm is not None and self.max_grad_norm <= 0.0:
+            raise ValueError(f"max_grad_norm must be above 0, or None for no clipping; got {self.max_grad_norm}.")
         if not 0.0 < self.tau <= 1.0:
             raise ValueError(f"tau must be above 0 and at most 1; got {self.tau}.")
         if self.freeze_interval is not None:
@@ -304,7 +321,7 @@ class TSAC(OffPolicyAlgorithm):
                     f"Next-state values are computed once a round, so freeze_interval ({self.freeze_interval}) must be "
                     f"at least critic_updates ({self.critic_updates})."
                 )
-        if not issubclass(self.replay_buffer_class or SegmentReplayBuffer, SegmentReplayBuffer):
+        if self.replay_buffer_class is None or not issubclass(self.replay_buffer_class, SegmentReplayBuffer):
             raise ValueError("T-SAC learns from segments: replay_buffer_class must be a SegmentReplayBuffer.")
         if isinstance(self.ent_coef, str):
             first = self.ent_coef.removeprefix("auto")
@@ -329,6 +346,7 @@ class TSAC(OffPolicyAlgorithm):
         :param gradient_steps: rounds
         :param batch_size: segments in a batch
         """
+        self._check_losses()
         if self.replay_buffer.n_segments == 0:
             return
         self.policy.set_training_mode(True)
@@ -390,7 +408,7 @@ class TSAC(OffPolicyAlgorithm):
         if self.return_propagation == "targets":
             targets = average_targets(targets)
         weights = horizon_weights(valid, length, self.return_propagation, targets.dtype)
-        return Window(states, cut(segments.actions) * valid.unsqueeze(-1), targets, weights, steps)
+        return Window(states, cut(segments.actions) * valid.unsqueeze(-1), targets, valid, weights, steps, length)
 
     def update_critic(self, window: Window) -> tuple[Tensor, Tensor]:
         """One step of all critics towards the targets of a window (eq. 5).
@@ -477,10 +495,39 @@ class TSAC(OffPolicyAlgorithm):
     # ------------------------------------------------------------------------------------------ collecting
 
     def _setup_learn(self, *args: Any, **kwargs: Any) -> tuple[int, BaseCallback]:
+        running = self._last_obs
         total_timesteps, callback = super()._setup_learn(*args, **kwargs)
-        self._policy_state: tuple[NDArray[Any], ...] | None = None
+        if self._last_obs is not running:  # the environments were reset
+            self._policy_state = None
+            self.replay_buffer.interrupt()
         self._check_finite("observation", self._last_obs)
         return total_timesteps, callback
+
+    def collect_rollouts(
+        self,
+        env: VecEnv,
+        callback: BaseCallback,
+        train_freq: TrainFreq,
+        replay_buffer: ReplayBuffer,
+        action_noise: ActionNoise | None = None,
+        learning_starts: int = 0,
+        log_interval: int | None = None,
+    ) -> RolloutReturn:
+        """Collect until the segments are complete: whole ones, or what an earlier stop left of them."""
+        missing = self.segment_length - self.replay_buffer.unfinished
+        rollout = super().collect_rollouts(
+            env,
+            callback,
+            train_freq._replace(frequency=missing),
+            replay_buffer,
+            action_noise,
+            learning_starts,
+            log_interval,
+        )
+        if not rollout.continue_training:
+            # SB3 has taken the step at which a callback stopped, but has not stored it: start anew next time.
+            self._last_obs = None
+        return rollout
 
     def _sample_action(
         self, learning_starts: int, action_noise: ActionNoise | None = None, n_envs: int = 1
@@ -501,8 +548,9 @@ class TSAC(OffPolicyAlgorithm):
         dones: NDArray[Any],
         infos: list[dict[str, Any]],
     ) -> None:
-        self._check_finite("observation", new_obs)
-        self._check_finite("reward", reward)
+        normalizer = self._vec_normalize_env  # its running statistics would spread a NaN, its clipping hide an infinity
+        self._check_finite("observation", new_obs if normalizer is None else normalizer.get_original_obs())
+        self._check_finite("reward", reward if normalizer is None else normalizer.get_original_reward())
         for env, info in enumerate(infos):
             if dones[env] and info.get("terminal_observation") is not None:
                 self._check_finite("final observation", info["terminal_observation"], env)
@@ -517,12 +565,13 @@ class TSAC(OffPolicyAlgorithm):
             for key, part in value.items():
                 self._check_finite(f"{name} {key!r}", part, env)
             return
-        finite = np.isfinite(value)
+        with np.errstate(over="ignore"):
+            finite = np.isfinite(np.asarray(value, dtype=np.float32))  # what will be stored
         if not finite.all():
             if env is None:
                 env = int(np.flatnonzero(~finite.reshape(finite.shape[0], -1).all(axis=1))[0])
             raise FloatingPointError(
-                f"Step {self.num_timesteps}: environment {env} returned a {name} that is not finite: "
+                f"Step {self.num_timesteps}: environment {env} returned this {name}, which is not finite: "
                 f"{np.asarray(value)[env] if np.ndim(value) and len(np.asarray(value)) == self.n_envs else value}."
             )
 
@@ -549,8 +598,8 @@ class TSAC(OffPolicyAlgorithm):
         self._metrics[name] = (total + value, count + 1)
 
     def _record_critic(self, window: Window, values: Tensor, losses: Tensor, norms: Tensor) -> None:
-        counted = window.weights > 0
-        horizons = counted.sum(dim=1).clamp(min=1)
+        counted = window.valid
+        horizons = counted.sum(dim=1)
         last = counted.shape[1] - 1 - counted.flip(1).to(torch.uint8).argmax(dim=1)  # the longest valid prefix
         centre = (window.targets * counted).sum(dim=1) / horizons
         spread = ((window.targets - centre.unsqueeze(1)).square() * counted).sum(dim=1) / horizons
@@ -560,8 +609,9 @@ class TSAC(OffPolicyAlgorithm):
         self._record("value_first_horizon", mean_values[:, 0].mean())
         self._record("value_last_horizon", mean_values.gather(1, last.unsqueeze(1)).mean())
         self._record("target_spread", spread.sqrt().mean())
-        self._record("window_length", counted.shape[1])
-        self._record("masked_share", 1.0 - counted.float().mean())
+        drawn = window.length if isinstance(window.length, int) else window.length.float().mean()
+        self._record("window_length", drawn)
+        self._record("masked_share", 1.0 - horizons.float().mean() / drawn)
 
     def dump_logs(self) -> None:
         """A log line is due: only here does the training wait for the device."""
@@ -572,6 +622,19 @@ class TSAC(OffPolicyAlgorithm):
         super().dump_logs()
 
     # ------------------------------------------------------------------------------------------ saving
+
+    def load_replay_buffer(self, path: Any, truncate_last_traj: bool = True) -> None:
+        """As in SB3. The buffer must come from an agent with as many environments and the same segment length."""
+        own = self.replay_buffer
+        super().load_replay_buffer(path, truncate_last_traj)
+        loaded = self.replay_buffer
+        for name in ("segment_length", "n_envs"):
+            if getattr(loaded, name) != getattr(own, name):
+                self.replay_buffer = own
+                raise ValueError(
+                    f"The saved replay buffer has {name} {getattr(loaded, name)}, this agent {getattr(own, name)}."
+                )
+        loaded.to(self.device)
 
     def _excluded_save_params(self) -> list[str]:
         aliases = ["actor", "critic", "critic_target", "fixed_ent_coef", "_metrics", "_unchecked", "_policy_state"]

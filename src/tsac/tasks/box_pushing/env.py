@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import resources
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import mujoco
@@ -27,7 +27,11 @@ HAND_DOWN = np.array([0.0, 1.0, 0.0, 0.0])
 FIXED_BOX = np.array([0.4, 0.3, -0.01, 0.0, 0.0, 0.0, 1.0])
 SUCCESS_METRES, SUCCESS_RADIANS = 0.05, 0.5
 UNSTABLE_REWARD = -50.0
-UNSTABLE_WARNINGS = (mujoco.mjtWarning.mjWARN_BADQPOS, mujoco.mjtWarning.mjWARN_BADQVEL, mujoco.mjtWarning.mjWARN_BADQACC)
+UNSTABLE_WARNINGS = (
+    mujoco.mjtWarning.mjWARN_BADQPOS,
+    mujoco.mjtWarning.mjWARN_BADQVEL,
+    mujoco.mjtWarning.mjWARN_BADQACC,
+)
 
 
 class BoxPushing(gym.Env[Array, Array]):
@@ -42,7 +46,7 @@ class BoxPushing(gym.Env[Array, Array]):
     :param render_mode: ``rgb_array`` or None
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 50}
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 50}
 
     def __init__(
         self,
@@ -55,7 +59,12 @@ class BoxPushing(gym.Env[Array, Array]):
             raise ValueError(f"rewards must be one of {', '.join(KINDS)}; got {rewards!r}.")
         if coefficients not in COEFFICIENTS:
             raise ValueError(f"coefficients must be one of {', '.join(COEFFICIENTS)}; got {coefficients!r}.")
-        self.rewards, self.coefficients, self.random_box, self.render_mode = rewards, coefficients, random_box, render_mode
+        self.rewards, self.coefficients, self.random_box, self.render_mode = (
+            rewards,
+            coefficients,
+            random_box,
+            render_mode,
+        )
         scene = resources.files("tsac.tasks.box_pushing").joinpath("scene.xml").read_text("utf-8")
         self.model = mujoco.MjModel.from_xml_string(scene)
         self.data = mujoco.MjData(self.model)
@@ -64,7 +73,7 @@ class BoxPushing(gym.Env[Array, Array]):
         self._renderer: Any = None
         self._steps = 0
         self.observation_space = spaces.Box(-np.inf, np.inf, (28,), np.float64)
-        self.action_space = spaces.Box(-1.0, 1.0, (7,), np.float32)
+        self.action_space: Any = spaces.Box(-1.0, 1.0, (7,), np.float32)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
         super().reset(seed=seed)

@@ -35,14 +35,16 @@ POSTURE_GAIN = 5.0 * np.array(
     ]
 )
 LIMIT_MARGIN, LIMIT_GAIN = 0.1, 20.0
-DAMPING = 1e-6
+DAMPING = 1e-6 * np.eye(6)
 CLOSE_ENOUGH = 1e-5
 MOST_STEPS = 1000
 
 
 def quaternion_error(current: Array, wanted: Array) -> Array:
     """The vector part of the rotation from ``current`` to ``wanted``."""
-    return current[0] * wanted[1:] - wanted[0] * current[1:] - np.cross(wanted[1:], current[1:])  # type: ignore[no-any-return]
+    a, b, c, d = current.tolist()  # written out: NumPy's cross product takes longer than everything else here
+    e, f, g, h = wanted.tolist()
+    return np.array([a * f - e * b - (g * d - h * c), a * g - e * c - (h * b - f * d), a * h - e * d - (f * c - g * b)])
 
 
 def solve(model: Any, data: Any, site: int, position: Array, quaternion: Array) -> tuple[Array, int]:
@@ -54,16 +56,17 @@ def solve(model: Any, data: Any, site: int, position: Array, quaternion: Array) 
     step, best, accepted = 1e-3, np.inf, 0
     previous = joints
     jacobian = np.zeros((6, model.nv))
+    error = np.zeros(6)
     current = np.zeros(4)
     for _ in range(10 * MOST_STEPS):
-        joints = np.clip(previous + step * velocity, JOINT_LOW, JOINT_HIGH)
+        joints = np.minimum(np.maximum(previous + step * velocity, JOINT_LOW), JOINT_HIGH)
         data.qpos[:7] = joints
         mujoco.mj_kinematics(model, data)
         mujoco.mj_comPos(model, data)
         mujoco.mju_mat2Quat(current, data.site_xmat[site])
         if current @ quaternion < 0.0:
             current = -current
-        off_position = np.clip(position - data.site_xpos[site], -0.1, 0.1)
+        off_position = np.minimum(np.maximum(position - data.site_xpos[site], -0.1), 0.1)
         off_quaternion = current - quaternion
         measure = off_position @ off_position + off_quaternion @ off_quaternion
         if measure > best:
@@ -75,12 +78,13 @@ def solve(model: Any, data: Any, site: int, position: Array, quaternion: Array) 
         if accepted == MOST_STEPS:
             break
         accepted += 1
-        error = np.concatenate([off_position, np.clip(quaternion_error(current, quaternion), -0.5, 0.5)])
+        error[:3] = off_position
+        error[3:] = np.minimum(np.maximum(quaternion_error(current, quaternion), -0.5), 0.5)
         mujoco.mj_jacSite(model, data, jacobian[:3], jacobian[3:], site)
         arm = jacobian[:, :7]
         null = POSTURE_GAIN * (POSTURE - joints)
         null += LIMIT_GAIN * np.maximum(JOINT_LOW + LIMIT_MARGIN - joints, 0.0)
         null -= LIMIT_GAIN * np.maximum(joints - (JOINT_HIGH - LIMIT_MARGIN), 0.0)
         task = TASK_GAIN * error - arm @ null
-        velocity = arm.T @ np.linalg.solve(arm @ arm.T + DAMPING * np.eye(6), task) + null
+        velocity = arm.T @ np.linalg.solve(arm @ arm.T + DAMPING, task) + null
     raise RuntimeError(f"No arm posture reaches position {position.round(3)} (remaining error {best:.2e}).")

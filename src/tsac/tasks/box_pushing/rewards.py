@@ -7,6 +7,7 @@ published ones.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -38,7 +39,7 @@ class Outcome(NamedTuple):
 
 def angle_between(a: Array, b: Array) -> float:
     """Of the rotation between two orientations, 0 to pi. Clamped: equal quaternions must not give NaN by rounding."""
-    return float(2.0 * np.arccos(min(abs(a @ b), 1.0)))
+    return 2.0 * math.acos(min(abs(float(a @ b)), 1.0))
 
 
 def distances(outcome: Outcome) -> tuple[float, float]:
