@@ -329,6 +329,8 @@ class TSAC(OffPolicyAlgorithm):
                 raise ValueError(
                     f'ent_coef must be a number, "auto" or "auto_" and a number above 0; got {self.ent_coef!r}.'
                 )
+        elif self.ent_coef < 0.0:
+            raise ValueError(f"ent_coef must not be negative; got {self.ent_coef}.")
 
     def _get_policy_from_name(self, policy_name: str) -> type[BasePolicy]:
         if policy_name not in self.policy_aliases:
