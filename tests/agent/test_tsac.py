@@ -334,7 +334,7 @@ def test_batches_are_normalised_and_rates_scheduled(monkeypatch):
 
 @pytest.mark.parametrize("windows", ["shared", "per_segment"])
 def test_the_log_describes_the_windows_as_they_were_drawn(windows):
-    model = agent(Task(), windows=windows, critic_updates=400, learning_starts=0, return_propagation="longest")
+    model = agent(Task(), windows=windows, critic_updates=400, learning_starts=390, return_propagation="longest")
     model.learn(400)
     total, count = model._metrics["window_length"]
     expected = np.mean([min(n, 8 - start) for start in range(8) for n in range(1, 7)])

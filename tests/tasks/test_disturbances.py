@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from tsac.tasks import make_task
-from tsac.tasks.disturbances import FalseEnds
+from tsac.tasks.disturbances import ActionNoise, FalseEnds
+
+
+def layers(env):
+    while env is not env.unwrapped:
+        yield env
+        env = env.env
 
 
 def rollout(seed=0, steps=400, **options):
@@ -46,8 +52,9 @@ def test_action_noise_is_relative_to_the_range_and_stays_inside_it():
     env = make_task("Pendulum-v1", 0, action_noise=0.05)
     env.reset()
     taken = []
-    step = env.env.step
-    env.env.step = lambda action: (taken.append(action), step(action))[1]
+    disturbed = next(layer for layer in layers(env) if isinstance(layer, ActionNoise)).env
+    step = disturbed.step
+    disturbed.step = lambda action: (taken.append(action), step(action))[1]
     for action in [0.0] * 300 + [2.0] * 50:
         env.step(np.array([action], np.float32))
     taken = np.array(taken)
