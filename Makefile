@@ -15,7 +15,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Creating the environment in .venv (a minute or two, once)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[tasks,baselines,studies,extra,dev]"
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[tasks,baselines,studies,extra,export,video,dev]"
 	@touch $@
 
 demo: $(INSTALLED) ## train T-SAC on HalfCheetah for a few minutes and draw its learning curve

@@ -269,7 +269,7 @@ def test_a_saved_replay_buffer_is_the_same_and_another_agents_is_refused(tmp_pat
     model = agent().learn(60)
     model.save_replay_buffer(tmp_path / "buffer")
     other = agent()
-    other.load_replay_buffer(tmp_path / "buffer.pkl")
+    other.load_replay_buffer(tmp_path / "buffer")
     assert other.replay_buffer.size() == model.replay_buffer.size() == 64
     for ours, theirs in zip(
         other.replay_buffer.segments(torch.arange(8)), model.replay_buffer.segments(torch.arange(8)), strict=True
@@ -277,7 +277,7 @@ def test_a_saved_replay_buffer_is_the_same_and_another_agents_is_refused(tmp_pat
         assert torch.equal(ours, theirs)
     for wrong in (agent(segment_length=16), agent(make_vec_env("Pendulum-v1", 2))):
         with pytest.raises(ValueError, match="The saved replay buffer has"):
-            wrong.load_replay_buffer(tmp_path / "buffer.pkl")
+            wrong.load_replay_buffer(tmp_path / "buffer")
 
 
 def test_arguments_are_not_changed():

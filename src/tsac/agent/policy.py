@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,10 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.preprocessing import get_action_dim
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, CombinedExtractor, FlattenExtractor
 from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
+from stable_baselines3.common.utils import ConstantSchedule, get_device
 from torch import Tensor, nn
 
+from tsac.agent import files
 from tsac.agent.actor import Actor, EntropyForm
 from tsac.agent.critic import PrefixCritic
 from tsac.agent.engine import Precision
@@ -128,9 +131,29 @@ class TSACPolicy(BasePolicy):
         if not target_free:
             self.critic_target = copy.deepcopy(self.critic).requires_grad_(False)
 
-    def _get_constructor_parameters(self) -> dict[str, Any]:
+    def save(self, path: Any) -> None:
+        """As in SB3, but as a safetensors file."""
         spaces_ = {"observation_space": self.observation_space, "action_space": self.action_space}
-        return {**spaces_, "lr_schedule": self._dummy_schedule, **self._arguments}
+        path = Path(path)
+        files.write(
+            path if path.suffix else path.with_name(path.name + files.SUFFIX),
+            {**spaces_, "policy": self._arguments, "parameters": self.state_dict()},
+        )
+
+    @classmethod
+    def load(cls, path: Any, device: torch.device | str = "auto") -> TSACPolicy:
+        """As in SB3, from a file that ``save`` wrote; any other is refused."""
+        found = files.find(path)
+        content = files.read(found)
+        try:
+            policy = cls(
+                content["observation_space"], content["action_space"], ConstantSchedule(0.0), **content["policy"]
+            )
+            policy.load_state_dict(content["parameters"])
+        except (KeyError, TypeError, AttributeError, RuntimeError) as error:
+            raise files.FileError(f"{found} holds no policy of T-SAC: {error!r}") from error
+        policy.to(get_device(device))
+        return policy
 
     def forward(self, observation: PyTorchObs, deterministic: bool = False) -> Tensor:
         return self._predict(observation, deterministic)

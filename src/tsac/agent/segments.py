@@ -14,6 +14,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from torch import Tensor
 
 Observation = NDArray[Any] | dict[str, NDArray[Any]]
+STORED = ("observations", "actions", "rewards", "terminated", "ends", "first_step")  # one entry per segment
 
 
 class SegmentBatch(NamedTuple):
@@ -142,36 +143,79 @@ class SegmentReplayBuffer(ReplayBuffer):
         """The environments are about to be reset: what is added next does not follow what was added last."""
         self._new.interrupted = True
 
-    def to(self, device: torch.device) -> None:
-        """Move what is stored to another device."""
-        for name, value in vars(self).items():
-            if isinstance(value, Tensor):
-                setattr(self, name, value.to(device))
-        self.device = device
-
     def _store(self, new: _UnfinishedSegments) -> None:
-        slots = slice(self.pos, self.pos + self.n_envs)
-        final_row = np.full((self.n_envs, self.segment_length), -1, dtype=np.int32)
-        for slot in range(slots.start, slots.stop):
-            self._free_rows.extend(self._rows_of_segment.pop(slot, []))
-        if new.finals:
-            rows = self._take_rows(len(new.finals))
-            for row, (env, step, _) in zip(rows, new.finals, strict=True):
-                final_row[env, step] = row
-                self._rows_of_segment.setdefault(self.pos + env, []).append(row)
-            finals = torch.from_numpy(np.stack([observation for _, _, observation in new.finals]))
-            self._finals[torch.tensor(rows, device=self.device)] = finals.to(self.device)
-        self._observations[slots] = torch.from_numpy(new.observations).to(self.device)
-        self._actions[slots] = torch.from_numpy(new.actions).to(self.device)
-        self._rewards[slots] = torch.from_numpy(new.rewards).to(self.device)
-        self._terminated[slots] = torch.from_numpy(new.terminated).to(self.device)
-        self._ends[slots] = torch.from_numpy(new.ends).to(self.device)
-        self._first_step[slots] = torch.from_numpy(new.first_step).to(self.device)
-        self._final_row[slots] = torch.from_numpy(final_row).to(self.device)
+        content = {name: torch.from_numpy(getattr(new, name)) for name in STORED}
+        content["final_at"] = torch.tensor([(env, step) for env, step, _ in new.finals], dtype=torch.int64)
+        features = new.observations.shape[2]
+        content["finals"] = torch.from_numpy(
+            np.stack([final for _, _, final in new.finals]) if new.finals else np.zeros((0, features), np.float32)
+        )
+        self.put(self.pos, content)
         self.pos += self.n_envs
         if self.pos == self.capacity:
             self.full = True
             self.pos = 0
+
+    def put(self, first: int, content: dict[str, Tensor]) -> None:
+        """Store segments from a place of the buffer on.
+
+        :param content: as ``part`` gives it
+        """
+        count = content["ends"].shape[0]
+        slots = slice(first, first + count)
+        for slot in range(first, first + count):
+            self._free_rows.extend(self._rows_of_segment.pop(slot, []))
+        for name in STORED:
+            getattr(self, f"_{name}")[slots] = content[name].to(self.device)
+        final_row = torch.full((count, self.segment_length), -1, dtype=torch.int32)
+        if len(content["finals"]):
+            rows = self._take_rows(len(content["finals"]))
+            for row, (segment, step) in zip(rows, content["final_at"].tolist(), strict=True):
+                final_row[segment, step] = row
+                self._rows_of_segment.setdefault(first + segment, []).append(row)
+            self._finals[torch.tensor(rows, device=self.device)] = content["finals"].to(self.device)
+        self._final_row[slots] = final_row.to(self.device)
+
+    def part(self, first: int, count: int) -> dict[str, Tensor]:
+        """The segments at ``count`` places from ``first`` on, as they are stored: copies, on the CPU."""
+        slots = slice(first, first + count)
+        content: dict[str, Tensor] = {name: getattr(self, f"_{name}")[slots].cpu() for name in STORED}
+        rows = self._final_row[slots].cpu()
+        content["final_at"] = (rows >= 0).nonzero()
+        content["finals"] = self._finals[rows[rows >= 0].long().to(self.device)].cpu()
+        return content
+
+    def content(self) -> dict[str, Any]:
+        """All that ``set_content`` needs to make an equal buffer."""
+        return {
+            "n_envs": self.n_envs,
+            "segment_length": self.segment_length,
+            "pos": self.pos,
+            "full": self.full,
+            "segments": self.part(0, self.n_segments),
+            "unfinished": self.unfinished_state(),
+        }
+
+    def set_content(self, content: dict[str, Any]) -> None:
+        for name in ("segment_length", "n_envs"):
+            if content[name] != getattr(self, name):
+                raise ValueError(f"The saved replay buffer has {name} {content[name]}, this agent {getattr(self, name)}.")
+        stored = len(content["segments"]["ends"])
+        if stored > self.capacity or (content["full"] and stored != self.capacity):
+            raise ValueError(
+                f"The saved replay buffer holds {stored} segments, this agent's has room for {self.capacity}."
+            )
+        self.reset()
+        self.put(0, content["segments"])
+        self.pos, self.full = content["pos"] % self.capacity, content["full"]
+        self.set_unfinished_state(content["unfinished"])
+
+    def unfinished_state(self) -> dict[str, Any]:
+        """The segments that are being collected."""
+        return dict(vars(self._new))
+
+    def set_unfinished_state(self, state: dict[str, Any]) -> None:
+        vars(self._new).update(state)
 
     def _take_rows(self, count: int) -> list[int]:
         missing = count - len(self._free_rows)

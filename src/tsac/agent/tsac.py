@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -18,11 +19,11 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.preprocessing import get_action_dim, is_image_space
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, RolloutReturn, Schedule, TrainFreq
-from stable_baselines3.common.utils import FloatSchedule, update_learning_rate
+from stable_baselines3.common.utils import FloatSchedule, get_system_info, update_learning_rate
 from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
-from tsac.agent import engine
+from tsac.agent import engine, files, saving
 from tsac.agent.actor import Actor, EntropyForm
 from tsac.agent.critic import PrefixCritic
 from tsac.agent.policy import TSACPolicy
@@ -625,18 +626,61 @@ class TSAC(OffPolicyAlgorithm):
 
     # ------------------------------------------------------------------------------------------ saving
 
+    def save(self, path: Any, exclude: Any = None, include: Any = None) -> None:
+        """As in SB3, but as a safetensors file, which executes nothing when it is loaded.
+
+        :param path: with or without an ending
+        :param exclude: has no effect: the file holds the constructor's arguments and what learning has changed
+        :param include: has no effect
+        """
+        arguments = saving.constructor_arguments(self)
+        if self.replay_buffer_class is SegmentReplayBuffer:
+            del arguments["replay_buffer_class"]
+        path = Path(path)
+        path = path if path.suffix else path.with_name(path.name + files.SUFFIX)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write(path, saving.agent_content(self, "tsac", arguments))
+
+    @classmethod
+    def load(
+        cls: type[SelfTSAC],
+        path: Any,
+        env: GymEnv | None = None,
+        device: torch.device | str = "auto",
+        custom_objects: dict[str, Any] | None = None,
+        print_system_info: bool = False,
+        force_reset: bool = True,
+        **kwargs: Any,
+    ) -> SelfTSAC:
+        """As in SB3, from a file that ``save`` wrote; any other is refused.
+
+        :param custom_objects: constructor arguments that replace the saved ones, as ``kwargs`` do
+        :param force_reset: has no effect: the environment is always reset before training goes on
+        """
+        if print_system_info:
+            get_system_info()
+        found = files.find(path)
+        content = files.read(found)
+        dictionary = isinstance(content.get("observation_space"), spaces.Dict)
+        policy = "MultiInputPolicy" if dictionary else "MlpPolicy"
+        overrides = {**(custom_objects or {}), **kwargs}
+        return saving.restore_agent(
+            cls, content, found, policy=overrides.pop("policy", policy), env=env, device=device, **overrides
+        )
+
+    def save_replay_buffer(self, path: Any) -> None:
+        """As in SB3, but as a safetensors file: the complete segments."""
+        path = Path(path)
+        files.write(path if path.suffix else path.with_name(path.name + files.SUFFIX), self.replay_buffer.content())
+
     def load_replay_buffer(self, path: Any, truncate_last_traj: bool = True) -> None:
         """As in SB3. The buffer must come from an agent with as many environments and the same segment length."""
-        own = self.replay_buffer
-        super().load_replay_buffer(path, truncate_last_traj)
-        loaded = self.replay_buffer
-        for name in ("segment_length", "n_envs"):
-            if getattr(loaded, name) != getattr(own, name):
-                self.replay_buffer = own
-                raise ValueError(
-                    f"The saved replay buffer has {name} {getattr(loaded, name)}, this agent {getattr(own, name)}."
-                )
-        loaded.to(self.device)
+        found = files.find(path)
+        content = files.read(found)
+        try:
+            self.replay_buffer.set_content(content)
+        except (KeyError, TypeError, AttributeError, RuntimeError) as error:
+            raise files.FileError(f"{found} holds no replay buffer of such an agent: {error!r}") from error
 
     def _excluded_save_params(self) -> list[str]:
         aliases = ["actor", "critic", "critic_target", "fixed_ent_coef", "_metrics", "_unchecked", "_policy_state"]
