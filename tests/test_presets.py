@@ -38,7 +38,7 @@ def row(preset):
     networks = agent["policy_kwargs"]
 
     def start(rate):
-        return rate["start"] if isinstance(rate, dict) else rate
+        return rate[0] if isinstance(rate, list) else rate
 
     hidden = networks["net_arch"]
     return {
@@ -85,7 +85,7 @@ def test_presets_make_agents(name):
 
 
 def test_a_misspelt_preset_is_answered_with_the_nearest():
-    with pytest.raises(ValueError, match="nearest is 'mujoco'"):
+    with pytest.raises(ValueError, match="Did you mean 'mujoco'"):
         read_preset("mujocoo")
     with pytest.raises(ValueError, match="reading must be one of"):
         read_preset("mujoco", "printed")

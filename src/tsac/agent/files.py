@@ -34,13 +34,18 @@ class NotStorableError(TypeError):
 
 
 def write(path: str | Path, content: dict[str, Any]) -> None:
-    """Write in one piece: the file is there whole, on the disk, or not at all."""
+    write_bytes(path, encode(content))
+
+
+def encode(content: dict[str, Any]) -> bytes:
+    """The bytes of a file."""
     tensors: dict[str, Tensor] = {}
     header = json.dumps(_pack(content, "", tensors))
-    write_bytes(path, save(tensors, metadata={HEADER: header}))
+    return bytes(save(tensors, metadata={HEADER: header}))
 
 
 def write_bytes(path: str | Path, data: bytes) -> None:
+    """Write in one piece: the file is there whole, on the disk, or not at all."""
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -99,6 +99,7 @@ class SegmentReplayBuffer(ReplayBuffer):
 
     def reset(self) -> None:
         super().reset()
+        self.written = 0  # segments stored so far, those that were stored over others counted as well
         self._free_rows = list(range(self._finals.shape[0]))
         self._rows_of_segment = {}
         self._new.reset()
@@ -151,6 +152,7 @@ class SegmentReplayBuffer(ReplayBuffer):
             np.stack([final for _, _, final in new.finals]) if new.finals else np.zeros((0, features), np.float32)
         )
         self.put(self.pos, content)
+        self.written += self.n_envs
         self.pos += self.n_envs
         if self.pos == self.capacity:
             self.full = True
@@ -207,7 +209,7 @@ class SegmentReplayBuffer(ReplayBuffer):
             )
         self.reset()
         self.put(0, content["segments"])
-        self.pos, self.full = content["pos"] % self.capacity, content["full"]
+        self.pos, self.full, self.written = content["pos"] % self.capacity, content["full"], stored
         self.set_unfinished_state(content["unfinished"])
 
     def unfinished_state(self) -> dict[str, Any]:

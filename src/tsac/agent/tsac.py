@@ -208,7 +208,12 @@ class TSAC(OffPolicyAlgorithm):
 
     @classmethod
     def from_preset(
-        cls: type[SelfTSAC], name: str, env: GymEnv | str, reading: str = "published", **overrides: Any
+        cls: type[SelfTSAC],
+        name: str,
+        env: GymEnv | str,
+        reading: str = "published",
+        scale: str = "full",
+        **overrides: Any,
     ) -> SelfTSAC:
         """An agent with the paper's settings for one of its suites.
 
@@ -216,13 +221,14 @@ class TSAC(OffPolicyAlgorithm):
         :param env: an id makes as many environments as the paper uses; anything else is taken as it is
         :param reading: where they differ, ``published``: the configuration that the paper's numbers came from, or
             ``paper``: the printed table
+        :param scale: ``full``: the paper's; ``laptop``: for two CPU cores
         :param overrides: constructor arguments that replace the preset's; ``policy_kwargs`` are merged
         """
         from stable_baselines3.common.env_util import make_vec_env
 
         from tsac.presets import agent_arguments, read_preset
 
-        preset = read_preset(name, reading)
+        preset = read_preset(name, reading, scale=scale)
         arguments = agent_arguments(preset)
         policy_kwargs = {**arguments.pop("policy_kwargs", {}), **overrides.pop("policy_kwargs", {})}
         if isinstance(env, str):

@@ -1,0 +1,5 @@
+"""``python -m tsac``: the command line."""
+
+from tsac.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""One run: one algorithm, one task, one seed, in one folder."""

@@ -1,0 +1,105 @@
+"""What the verbs of the command line do with a finished or running run."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tsac import presets as preset_files
+from tsac.near import nearest
+from tsac.runs import checkpoints, curves, records
+from tsac.runs.agents import load_agent, policy_parameters, predictor
+from tsac.runs.evaluation import evaluate_file, summary
+from tsac.runs.folder import FolderError, RunFolder
+from tsac.runs.settings import SpecError
+from tsac.runs.spec import task_options
+
+
+def _policy_of(source: Path, best: bool) -> Path:
+    if source.is_file():
+        return source
+    folder = RunFolder(source)
+    folder.read_facts()
+    path = folder.best_policy if best else folder.policy
+    if not path.exists():
+        raise FolderError(f"{source} has no {path.name} yet: there is one after the first checkpoint.")
+    return path
+
+
+def evaluate(
+    source: Path, episodes: int, best: bool, task: str | None, processes: int, csv: Path | None, video: Path | None
+) -> None:
+    from tsac.runs.video import film
+
+    if episodes < 1 or processes < 1:
+        raise SpecError("--episodes and --processes must be at least 1.")
+    policy = _policy_of(source, best)
+    options = task_options(RunFolder(source).read_spec()) if source.is_dir() else {}
+    model, normalizer, content = load_agent(policy)
+    task = task or str(content.get("task", ""))
+    if not task:
+        raise SpecError(f"{policy} does not say which task it is for: name one with --task.")
+    played = evaluate_file(policy, task, options, episodes, processes)
+    result = summary(played)
+    totals = sorted(episode.total for episode in played)
+    print(f"{task}: {result} over {episodes} episodes (returns from {totals[0]:.1f} to {totals[-1]:.1f})")
+    if csv is not None:
+        csv.unlink(missing_ok=True)
+        records.start_evaluations(csv, 0)
+        records.append_evaluation(csv, int(content.get("step", 0)), 0.0, played)
+        print(f"One row per episode: {csv}")
+    if video is not None:
+        frames = film(predictor(model, normalizer), task, options, video)
+        print(f"{frames} frames: {video}")
+
+
+def show(path: Path, curve: Path | None) -> None:
+    folder = RunFolder(path)
+    facts = folder.read_facts()
+    spec = folder.read_spec()
+    console = Console(highlight=False)
+    step = checkpoints.latest_step(folder.checkpoints) or 0
+    console.print(f"[bold]{spec.algorithm} on {spec.task}, seed {spec.seed}[/bold]  ({path})")
+    console.print(f"{step:,} of {spec.steps:,} steps in the last checkpoint")
+    preset = f"{spec.preset}, {spec.reading}, {spec.scale}" if spec.preset else "none"
+    versions = ", ".join(f"{name} {version}" for name, version in facts.get("versions", {}).items())
+    machine = facts.get("machine", {})
+    console.print(f"preset {preset}; commit {facts.get('commit')}; started {facts.get('started')}")
+    console.print(f"{machine.get('processor')}, {machine.get('cores')} cores; {versions}")
+    if folder.policy.exists():
+        for line in policy_parameters(folder.policy):
+            console.print(line)
+    means = curves.read_means(folder.evaluations)
+    if means:
+        table = Table("step", "episodes", "return", "success", "seconds")
+        for mean in means[-8:]:
+            success = "" if mean.success is None else f"{mean.success:.0%}"
+            table.add_row(f"{mean.step:,}", str(mean.episodes), f"{mean.total:.1f}", success, f"{mean.seconds:.0f}")
+        console.print(table)
+        console.print(curves.as_text(means), markup=False)
+    if curve is not None:
+        curves.draw(curve, f"{spec.algorithm} on {spec.task}, seed {spec.seed}", means)
+        console.print(f"The curve: {curve}")
+
+
+def export(source: Path, output: Path, best: bool) -> None:
+    from tsac.runs.export import export_onnx
+
+    print(export_onnx(_policy_of(source, best), output))
+
+
+def presets(name: str | None) -> None:
+    if name is None:
+        for known in preset_files.preset_names():
+            algorithms = ", ".join(preset_files.preset_algorithms(known))
+            print(f"{known}: {preset_files.read_table(known)['suite']}; {algorithms}")
+        print("laptop: that of the task's suite, for two CPU cores (as --scale laptop)")
+        return
+    if name not in preset_files.preset_names():
+        raise SpecError(f"There is no preset {name!r}.{nearest(name, preset_files.preset_names())}")
+    print(resources.files(preset_files).joinpath(f"{name}.yaml").read_text("utf-8"), end="")
+
+
