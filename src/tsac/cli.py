@@ -6,6 +6,8 @@ import argparse
 import errno
 import os
 import sys
+import tempfile
+import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -65,9 +67,7 @@ def evaluate(words: list[str]) -> None:
     parser.add_argument("--csv", type=Path, help="file for one row per episode")
     parser.add_argument("--video", type=Path, metavar="CLIP.mp4", help="film of the first episode")
     asked = parser.parse_args(words)
-    commands.evaluate(
-        asked.source, asked.episodes, asked.best, asked.task, asked.processes, asked.csv, asked.video
-    )
+    commands.evaluate(asked.source, asked.episodes, asked.best, asked.task, asked.processes, asked.csv, asked.video)
 
 
 def show(words: list[str]) -> None:
@@ -169,6 +169,8 @@ def main() -> None:
 
 def run(verb: Callable[[list[str]], None], words: list[str]) -> int:
     """Call a verb; what goes wrong becomes a sentence and an exit code."""
+    from gymnasium.error import DependencyNotInstalled
+
     from tsac.agent.files import FileError
     from tsac.runs.chapters import ResumeError
     from tsac.runs.folder import FolderError
@@ -178,7 +180,9 @@ def run(verb: Callable[[list[str]], None], words: list[str]) -> int:
 
     try:
         verb(words)
-    except (SpecError, FolderError, FileError, ValueError, ModuleNotFoundError, FileNotFoundError) as error:
+    except (SpecError, FolderError, FileError, ValueError, ImportError, FileNotFoundError) as error:
+        return _told(str(error), EXIT_INPUT)
+    except DependencyNotInstalled as error:
         return _told(str(error), EXIT_INPUT)
     except Interrupted:
         return _told(f"Interrupted, and nothing is lost: go on with `tsac resume {_folder(words)}`.", EXIT_INTERRUPTED)
@@ -193,6 +197,10 @@ def run(verb: Callable[[list[str]], None], words: list[str]) -> int:
         return _told(str(error), EXIT_ERROR)
     except (WorkerDiedError, ResumeError, FloatingPointError) as error:
         return _told(str(error), EXIT_ERROR)
+    except Exception as error:  # ours to mend: keep what is needed for that, without burying the sentence under it
+        with tempfile.NamedTemporaryFile("w", prefix="tsac-", suffix=".txt", delete=False) as file:
+            traceback.print_exc(file=file)
+        return _told(f"An unexpected {type(error).__name__}: {error} (the whole story: {file.name})", EXIT_ERROR)
     return 0
 
 

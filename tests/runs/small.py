@@ -38,8 +38,23 @@ AGENTS = {
         "gradient_steps": 3,
         "policy_kwargs": {"net_arch": [16]},
     },
-    "td3": {"learning_starts": 60, "train_freq": 10, "gradient_steps": 2, "action_noise": 0.1, "buffer_size": 500},
-    "crossq": {"learning_starts": 60, "train_freq": 10, "gradient_steps": 2, "buffer_size": 500},
+    "td3": {
+        "batch_size": 16,
+        "learning_starts": 60,
+        "buffer_size": 500,
+        "train_freq": 10,
+        "gradient_steps": 2,
+        "action_noise": 0.1,
+        "policy_kwargs": {"net_arch": [16]},
+    },
+    "crossq": {
+        "batch_size": 16,
+        "learning_starts": 60,
+        "buffer_size": 500,
+        "train_freq": 10,
+        "gradient_steps": 2,
+        "policy_kwargs": {"net_arch": [16]},
+    },
     "ppo": {"n_steps": 50, "batch_size": 25, "n_epochs": 2},
     "gsde": {"n_steps": 50, "batch_size": 25, "n_epochs": 2, "sde_sample_freq": 4},
 }
@@ -73,7 +88,7 @@ def go(path, die_at=None):
 
     :param die_at: kill the process when it has that many times made sure that bytes are on the disk
     """
-    sys.stderr = open(os.path.join(path, "..", "stderr.txt"), "a")  # noqa: SIM115: until the process ends
+    sys.stderr = open(os.path.join(path, "..", "stderr.txt"), "a")  # noqa: SIM115 - until the process ends
     if die_at is not None:
         real, count = os.fsync, 0
 
@@ -116,7 +131,7 @@ def same(one, other):
         return len(one) == len(other) and all(same(a, b) for a, b in zip(one, other, strict=True))
     if isinstance(one, torch.Tensor | np.ndarray):
         return bool((torch.as_tensor(one) == torch.as_tensor(other)).all())
-    return one == other
+    return repr(one) == repr(other)
 
 
 def assert_same_run(one, other):

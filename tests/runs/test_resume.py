@@ -15,6 +15,8 @@ from tsac.runs.folder import FolderError, RunFolder
 from tsac.runs.progress import Progress
 from tsac.runs.training import train
 
+STEP_INDEX = {"step_index": ["actor"], "episode_length": 200}
+
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
@@ -51,7 +53,7 @@ def test_twenty_kills_at_random_moments_change_nothing(algorithm, undisturbed, t
     assert_same_run(path, undisturbed(algorithm, steps=3000))
 
 
-@pytest.mark.parametrize("die_at", [2, 7, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 61])
+@pytest.mark.parametrize("die_at", [7, 9, 11, 13, 17, 18, 22, 24, 26])
 def test_a_kill_while_a_file_is_being_written_changes_nothing(die_at, undisturbed, tmp_path):
     path = tmp_path / "run"
     create(path, small_spec("tsac"))
@@ -70,7 +72,7 @@ def test_a_kill_while_a_file_is_being_written_changes_nothing(die_at, undisturbe
         ("tsac", {"environments": 3, "processes": True, "normalization": {"observations": True, "rewards": True}}),
         ("sac", {"environments": 2, "normalization": {"observations": True}, "agent": {"n_steps": 3}}),
         ("tsac", {"disturbances": {"observation_noise": 0.1, "false_ends": 0.5}, "agent": {"tau": 0.1}}),
-        ("tsac", {"agent": {"learning_rate": [1e-2, 1e-4], "policy_kwargs": {"step_index": ["actor"], "episode_length": 200}}}),
+        ("tsac", {"agent": {"learning_rate": [1e-2, 1e-4], "policy_kwargs": STEP_INDEX}}),
     ],
 )  # fmt: skip
 def test_a_signal_stops_after_the_iteration_and_nothing_is_lost(algorithm, changes, undisturbed, tmp_path):
@@ -130,8 +132,8 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_is_used(damage, undi
 def test_a_second_process_is_refused(tmp_path):
     path = tmp_path / "run"
     folder = create(path, small_spec("tsac"))
+    other = RunFolder(path)
     with folder.locked(), pytest.raises(FolderError, match="Another process"):
-        other = RunFolder(path)
         train(other, other.read_spec(), Progress("", 1))
 
 
@@ -145,7 +147,7 @@ def test_a_folder_is_never_overwritten(tmp_path):
 def test_a_full_disk_stops_the_run_and_leaves_the_last_checkpoint_whole(undisturbed, tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=500k", "tmpfs", str(disk)], capture_output=True)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=280k", "tmpfs", str(disk)], capture_output=True)
     if mounted.returncode:
         pytest.skip("no disk can be mounted here")
     try:
@@ -172,7 +174,7 @@ def through_the_command_line(path, said):
 
     from tsac import cli
 
-    sys.stderr = open(said, "w")  # noqa: SIM115: until the process ends
+    sys.stderr = open(said, "w")  # noqa: SIM115 - until the process ends
     sys.exit(cli.run(cli.resume, [path]))
 
 
@@ -180,7 +182,9 @@ def test_time_of_a_checkpoint_does_not_grow_with_the_buffer(tmp_path):
     """At 10,000 and at 200,000 stored transitions."""
     from tsac.runs.training import Training
 
-    spec = small_spec("tsac", steps=10**6, checkpoint_every=10**6, agent={"buffer_size": 10**6, "learning_starts": 10**7})
+    spec = small_spec(
+        "tsac", steps=10**6, checkpoint_every=10**6, agent={"buffer_size": 10**6, "learning_starts": 10**7}
+    )
     training = Training(create(tmp_path / "run", spec), spec, Progress("", 1))
     model, seconds = training.model, {}
     try:
@@ -208,5 +212,3 @@ def fill(model, count):
         action, done = np.zeros((1, 1), np.float32), np.zeros(1, dtype=bool)
         model.replay_buffer.add(observation, observation, action, np.ones(1), done, [{}])
         model.num_timesteps += 1
-
-

@@ -1,7 +1,7 @@
 """Files that can be trusted: arrays as safetensors, everything else as JSON in the header. Loading executes nothing.
 
-``write`` takes any nesting of dictionaries, lists, tuples, numbers, texts, arrays, tensors, spaces and linear schedules;
-``read`` gives it back.
+``write`` takes any nesting of dictionaries, lists, tuples, numbers, texts, arrays, tensors, spaces and linear
+schedules; ``read`` gives it back.
 """
 
 from __future__ import annotations
@@ -31,6 +31,14 @@ class FileError(ValueError):
 
 class NotStorableError(TypeError):
     """A value that only code could bring back."""
+
+
+def reason(error: BaseException) -> str:
+    """What a library says, in one line that a person reads to its end."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, KeyError):
+        text = f"{text} is missing"
+    return text if len(text) <= 300 else text[:297] + "..."
 
 
 def write(path: str | Path, content: dict[str, Any]) -> None:
@@ -69,9 +77,9 @@ def read(path: str | Path, device: torch.device | str = "cpu") -> dict[str, Any]
     try:
         with safe_open(str(path), framework="pt", device=str(device)) as file:
             header = (file.metadata() or {}).get(HEADER)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118: not a dictionary
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
     except (SafetensorError, RuntimeError, OSError, ValueError) as error:
-        raise FileError(f"{path} is damaged or no safetensors file: {error}") from error
+        raise FileError(f"{path} is damaged or no safetensors file: {reason(error)}") from error
     if header is None:
         raise FileError(f"{path} is a safetensors file of something else: it lacks the header {HEADER!r}.")
     try:
@@ -79,7 +87,7 @@ def read(path: str | Path, device: torch.device | str = "cpu") -> dict[str, Any]
     except FileError:
         raise
     except Exception as error:  # whatever a header may hold that we have not written
-        raise FileError(f"{path} has a header that cannot be understood: {error!r}") from error
+        raise FileError(f"{path} has a header that cannot be understood: {reason(error)}") from error
     if not isinstance(content, dict):
         raise FileError(f"{path} has a header that cannot be understood.")
     return content

@@ -151,7 +151,7 @@ class TSACPolicy(BasePolicy):
             )
             policy.load_state_dict(content["parameters"])
         except (KeyError, TypeError, AttributeError, RuntimeError) as error:
-            raise files.FileError(f"{found} holds no policy of T-SAC: {error!r}") from error
+            raise files.FileError(f"{found} holds no policy of T-SAC: {files.reason(error)}") from error
         policy.to(get_device(device))
         return policy
 

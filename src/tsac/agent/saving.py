@@ -88,7 +88,7 @@ def restore_agent(
             raise files.FileError(
                 f"{path} could not hold the argument {absent[0]}, which only code can make: give it to load() again."
             )
-        model = kind(policy=policy, env=env, device=device, **arguments, _init_setup_model=False)
+        model = kind(policy=policy, env=env, device=device, **arguments, _init_setup_model=False)  # type: ignore[call-arg]
         if env is None:
             model.observation_space = content["observation_space"]
             model.action_space = content["action_space"]
@@ -103,5 +103,7 @@ def restore_agent(
     except files.FileError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, AssertionError, IndexError) as error:
-        raise files.FileError(f"{path} does not describe an agent of the kind {kind.__name__}: {error!r}") from error
+        raise files.FileError(
+            f"{path} does not describe an agent of the kind {kind.__name__}: {files.reason(error)}"
+        ) from error
     return model

@@ -201,7 +201,9 @@ class SegmentReplayBuffer(ReplayBuffer):
     def set_content(self, content: dict[str, Any]) -> None:
         for name in ("segment_length", "n_envs"):
             if content[name] != getattr(self, name):
-                raise ValueError(f"The saved replay buffer has {name} {content[name]}, this agent {getattr(self, name)}.")
+                raise ValueError(
+                    f"The saved replay buffer has {name} {content[name]}, this agent {getattr(self, name)}."
+                )
         stored = len(content["segments"]["ends"])
         if stored > self.capacity or (content["full"] and stored != self.capacity):
             raise ValueError(

@@ -686,7 +686,7 @@ class TSAC(OffPolicyAlgorithm):
         try:
             self.replay_buffer.set_content(content)
         except (KeyError, TypeError, AttributeError, RuntimeError) as error:
-            raise files.FileError(f"{found} holds no replay buffer of such an agent: {error!r}") from error
+            raise files.FileError(f"{found} holds no replay buffer of such an agent: {files.reason(error)}") from error
 
     def _excluded_save_params(self) -> list[str]:
         aliases = ["actor", "critic", "critic_target", "fixed_ent_coef", "_metrics", "_unchecked", "_policy_state"]

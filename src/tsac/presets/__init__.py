@@ -53,9 +53,7 @@ def preset_algorithms(name: str) -> list[str]:
     return [key for key in read_table(name) if key not in COMMON]
 
 
-def read_preset(
-    name: str, reading: str = "published", algorithm: str = "tsac", scale: str = "full"
-) -> dict[str, Any]:
+def read_preset(name: str, reading: str = "published", algorithm: str = "tsac", scale: str = "full") -> dict[str, Any]:
     """The settings of an algorithm on a suite.
 
     :param reading: ``published``: the configuration that the paper's numbers came from; ``paper``: the printed table
@@ -67,7 +65,8 @@ def read_preset(
     table = read_table(name)
     if algorithm not in preset_algorithms(name):
         raise ValueError(
-            f"The preset {name} has no settings for {algorithm!r}; it has some for {', '.join(preset_algorithms(name))}."
+            f"The preset {name} has no settings for {algorithm!r}; it has some for "
+            f"{', '.join(preset_algorithms(name))}."
         )
     common = {key: table[key] for key in COMMON}
     section = table[algorithm]
@@ -94,7 +93,7 @@ def agent_arguments(preset: dict[str, Any]) -> dict[str, Any]:
     arguments = dict(preset["agent"])
     for key in ("learning_rate", "critic_learning_rate"):
         if isinstance(arguments.get(key), list):
-            arguments[key] = LinearSchedule(*arguments[key], end_fraction=1.0)
+            arguments[key] = LinearSchedule(arguments[key][0], arguments[key][1], end_fraction=1.0)
     for key in ("critic_betas", "actor_betas"):
         if key in arguments:
             arguments[key] = tuple(arguments[key])

@@ -28,7 +28,7 @@ def make_agent(spec: RunSpec, env: VecEnv) -> BaseAlgorithm:
     try:
         return kind(policy_for(env), env, seed=spec.seed, device=spec.device, **arguments)
     except Exception as error:  # libraries refuse in many ways; here nothing has been started that could be lost
-        raise SpecError(f"{spec.algorithm} refuses these settings: {' '.join(str(error).split())}") from error
+        raise SpecError(f"{spec.algorithm} refuses these settings: {files.reason(error)}") from error
 
 
 def predictor(model: BaseAlgorithm, normalizer: Normalizer) -> Predict:
@@ -91,14 +91,17 @@ class Normalizer:
             return observation
         moments = self.state["observations"]
         if isinstance(observation, dict):
-            return {key: self._one(value, moments[key]) if key in moments else value for key, value in observation.items()}
+            return {
+                key: self._one(value, moments[key]) if key in moments else value for key, value in observation.items()
+            }
         return self._one(observation, moments)
 
     def _one(self, value: NDArray[Any], moments: dict[str, Any]) -> NDArray[np.float32]:
         assert self.state is not None
         limit, epsilon = self.state["clip"], self.state["epsilon"]
         scaled = (value - moments["mean"]) / np.sqrt(moments["var"] + epsilon)
-        return np.clip(scaled, -limit, limit).astype(np.float32)
+        clipped: NDArray[np.float32] = np.clip(scaled, -limit, limit).astype(np.float32)
+        return clipped
 
 
 # ------------------------------------------------------------------------------------------ files
@@ -141,7 +144,7 @@ def load_agent(path: Path, device: str = "auto") -> tuple[BaseAlgorithm, Normali
     except (files.FileError, SpecError, ModuleNotFoundError):
         raise
     except Exception as error:  # whatever a file may hold that we have not written
-        raise files.FileError(f"{path} holds no agent: {' '.join(repr(error).split())}") from error
+        raise files.FileError(f"{path} holds no agent: {files.reason(error)}") from error
     return model, normalizer, content
 
 

@@ -31,7 +31,11 @@ class Asked(NamedTuple):
 
 def parse_train(words: list[str]) -> Asked:
     parser = argparse.ArgumentParser(
-        prog="tsac train", usage=USAGE, description="Train one algorithm on one task.", add_help=False, allow_abbrev=False
+        prog="tsac train",
+        usage=USAGE,
+        description="Train one algorithm on one task.",
+        add_help=False,
+        allow_abbrev=False,
     )
     parser.add_argument(
         "preset", nargs="?", help=f"{', '.join(presets.preset_names())}; laptop, for two CPU cores; or a YAML file"

@@ -1,4 +1,4 @@
-"""The environments of a chapter: made anew at its start, and brought back into its middle by doing its actions again."""
+"""The environments of a chapter: made anew at its start, brought back into its middle by doing its actions again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Recorded(VecEnvWrapper):
         self.actions: list[NDArray[Any]] = []
         self.observation: Any = None
 
-    def seed(self, seed: int | None = None) -> list[None]:  # type: ignore[override]
+    def seed(self, seed: int | None = None) -> list[None]:
         """Nobody else's business: an algorithm that is made would give its own seed to environments of any chapter."""
         return [None] * self.num_envs
 

@@ -80,7 +80,7 @@ def read_latest(folder: Path, tell: Callable[[str], None]) -> Checkpoint | None:
         try:
             return _read(folder, path)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            tell(f"The checkpoint {path.name} is damaged ({' '.join(str(error).split())}); trying the one before.")
+            tell(f"The checkpoint {path.name} is damaged ({files.reason(error)}); trying the one before.")
     if manifests:
         raise files.FileError(f"No checkpoint in {folder} is whole, so the run cannot go on.")
     return None

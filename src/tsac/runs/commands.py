@@ -101,5 +101,3 @@ def presets(name: str | None) -> None:
     if name not in preset_files.preset_names():
         raise SpecError(f"There is no preset {name!r}.{nearest(name, preset_files.preset_names())}")
     print(resources.files(preset_files).joinpath(f"{name}.yaml").read_text("utf-8"), end="")
-
-

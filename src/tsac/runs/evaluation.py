@@ -43,9 +43,7 @@ class Summary(NamedTuple):
 
 def summary(episodes: list[Episode]) -> Summary:
     known = [episode.success for episode in episodes if episode.success is not None]
-    return Summary(
-        float(np.mean([episode.total for episode in episodes])), float(np.mean(known)) if known else None
-    )
+    return Summary(float(np.mean([episode.total for episode in episodes])), float(np.mean(known)) if known else None)
 
 
 class Evaluator:

@@ -105,7 +105,8 @@ class ExportedPolicy(nn.Module):
         self.register_buffer("low", torch.as_tensor(space.low, dtype=torch.float32))
         self.register_buffer("high", torch.as_tensor(space.high, dtype=torch.float32))
         self.normalizes = normalizer.state is not None
-        self.centre, self.spread = np.float32(0.0), np.float32(1.0)
+        self.centre: Any = 0.0
+        self.spread: Any = 1.0
         if normalizer.state is not None:
             moments = normalizer.state["observations"]
             self.limit = float(normalizer.state["clip"])

@@ -55,9 +55,11 @@ class RunFolder:
         try:
             facts = json.loads(self.facts.read_text("utf-8"))
         except FileNotFoundError as error:
-            raise FolderError(f"{self.path} is not the folder of a run: there is no {self.facts.name} in it.") from error
+            raise FolderError(
+                f"{self.path} is not the folder of a run: there is no {self.facts.name} in it."
+            ) from error
         except (OSError, ValueError, RecursionError) as error:
-            raise FolderError(f"{self.facts} cannot be read: {' '.join(str(error).split())}") from error
+            raise FolderError(f"{self.facts} cannot be read: {files.reason(error)}") from error
         if not isinstance(facts, dict) or not isinstance(facts.get("spec"), dict):
             raise FolderError(f"{self.facts} holds no specification of a run.")
         return facts
@@ -75,7 +77,9 @@ class RunFolder:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                raise FolderError(f"Another process is training in {self.path}; wait for it, or stop it first.") from error
+                raise FolderError(
+                    f"Another process is training in {self.path}; wait for it, or stop it first."
+                ) from error
             yield
 
 

@@ -91,7 +91,10 @@ class TrainingCsv(KVWriter):
         write_rows(path, self.columns, self.rows)
 
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
-        values = {name: float(value) for name, value in sorted(key_values.items()) if isinstance(value, np.ScalarType)}
+        numbers: list[tuple[str, Any]] = [
+            (name, value) for name, value in sorted(key_values.items()) if np.isscalar(value)
+        ]
+        values = {name: float(value) for name, value in numbers if not isinstance(value, str)}
         self.latest.update(values)
         row = {"step": str(step), **{name: repr(value) for name, value in values.items()}}
         self.rows.append(row)

@@ -38,7 +38,7 @@ def settings_type(algorithm: str) -> type:
     entry = find_algorithm(algorithm)
     constructor = entry.load().__init__
     hints = typing.get_type_hints(constructor, localns={"VecEnv": VecEnv, "Env": Env})
-    fields = []
+    fields: list[tuple[str, Any, Any]] = []
     for name, parameter in list(inspect.signature(constructor).parameters.items())[1:]:
         if name in LEFT_OUT or name in entry.fixed or name.startswith("_"):
             continue
@@ -67,7 +67,7 @@ def _written(hint: Any) -> Any:
         written.remove(int)
     if not [part for part in written if part is not types.NoneType]:
         return None
-    return typing.Union[tuple(written)]  # noqa: UP007: from a list
+    return typing.Union[tuple(written)]  # noqa: UP007 - from a list
 
 
 def _is_union(hint: Any) -> bool:
@@ -168,7 +168,7 @@ def constructor_arguments(algorithm: str, settings: Any, action_dim: int) -> dic
         if field.name == "action_noise" and value is not None:
             value = NormalActionNoise(_filled(action_dim, 0.0), _filled(action_dim, value))
         elif isinstance(value, tuple) and Schedule in typing.get_args(field.type):
-            value = LinearSchedule(*value, end_fraction=1.0)
+            value = LinearSchedule(value[0], value[1], end_fraction=1.0)
         elif field.name == "policy_kwargs":
             value = _policy_arguments(kind, value)
         arguments[field.name] = value
@@ -197,6 +197,8 @@ def _policy_arguments(kind: type[BaseAlgorithm], written: dict[str, Any]) -> dic
 def _class(module: Any, name: Any, parent: type, where: str) -> type:
     found = getattr(module, name, None) if isinstance(name, str) else None
     if not (isinstance(found, type) and issubclass(found, parent)):
-        names = [n for n in dir(module) if isinstance(getattr(module, n), type) and issubclass(getattr(module, n), parent)]
+        names = [
+            n for n in dir(module) if isinstance(getattr(module, n), type) and issubclass(getattr(module, n), parent)
+        ]
         raise SpecError(f"{where}: torch has no {_shown(name)}.{nearest(str(name), names)}")
     return found

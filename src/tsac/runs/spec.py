@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tsac import presets
+from tsac.agent import files
 from tsac.baselines import find_algorithm
 from tsac.near import nearest
 from tsac.runs.settings import SpecError, from_mapping, settings_type
@@ -139,7 +140,9 @@ def check(spec: RunSpec) -> None:
     batch, capacity = getattr(agent, "batch_size", None), getattr(agent, "buffer_size", None)
     steps_in_batch = (batch or 0) * getattr(agent, "segment_length", 1)
     if capacity is not None and steps_in_batch > capacity:
-        raise SpecError(f"A batch ({steps_in_batch} steps) must fit in the replay buffer (agent.buffer_size={capacity}).")
+        raise SpecError(
+            f"A batch ({steps_in_batch} steps) must fit in the replay buffer (agent.buffer_size={capacity})."
+        )
     if capacity is not None and capacity < spec.environments * getattr(agent, "segment_length", 1):
         raise SpecError(f"agent.buffer_size={capacity} is too small for {spec.environments} environments.")
 
@@ -153,7 +156,7 @@ def check_with_task(spec: RunSpec) -> None:
     try:
         _, env = make_environments(dataclasses.replace(spec, processes=False), 0)
     except (ValueError, TypeError) as error:
-        raise SpecError(" ".join(str(error).split())) from error
+        raise SpecError(files.reason(error)) from error
     make_agent(dataclasses.replace(spec, agent=dataclasses.replace(spec.agent, **small)), env)
     env.close()
 
@@ -220,7 +223,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"{path} cannot be read: {error}") from error
     except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
-        raise SpecError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
+        raise SpecError(f"{path} is no YAML: {files.reason(error)}") from error
     if not isinstance(values, dict):
         raise SpecError(f"{path} must hold a mapping of settings to values.")
     return values

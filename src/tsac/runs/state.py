@@ -22,7 +22,8 @@ COLLECTING = ("_last_obs", "_last_original_obs", "_last_episode_starts", "_polic
 
 def take(model: BaseAlgorithm) -> dict[str, Any]:
     """Of the agent; valid between two iterations."""
-    logger, episodes = model.logger, model.ep_info_buffer or []
+    logger = model.logger
+    episodes: list[dict[str, Any]] = list(model.ep_info_buffer or [])
     return {
         "agent": saving.agent_state(model),
         "replay": replay.position(model),

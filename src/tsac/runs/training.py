@@ -1,7 +1,7 @@
 """Training of one run, from its first step or from its last checkpoint. Both ways give the same numbers.
 
-A run is divided into chapters of ``checkpoint_every`` steps. Every chapter begins with new environments, seeded from the
-run's seed and the chapter's number, and ends with a checkpoint.
+A run is divided into chapters of ``checkpoint_every`` steps. Every chapter begins with new environments, seeded from
+the run's seed and the chapter's number, and ends with a checkpoint.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
-from tsac.agent import TSAC
+from tsac.agent import TSAC, files
 from tsac.runs import checkpoints, records, replay, state
 from tsac.runs.agents import Normalizer, make_agent, normalization_state, predictor, save_agent
-from tsac.runs.chapters import make_environments
+from tsac.runs.chapters import ResumeError, make_environments
 from tsac.runs.evaluation import Evaluator, Summary, evaluate_file, summary
 from tsac.runs.folder import RunFolder
 from tsac.runs.outputs import make_writers
@@ -30,7 +30,7 @@ from tsac.runs.progress import Progress
 from tsac.runs.spec import RunSpec, task_options
 
 
-class Interrupted(Exception):  # noqa: N818: not an error
+class Interrupted(Exception):  # noqa: N818 - not an error
     """The run was asked to stop, and has."""
 
 
@@ -69,7 +69,14 @@ class Training:
         self.csv = records.TrainingCsv(folder.train, step)
         self.model.set_logger(Logger(str(folder.path), [self.csv, *make_writers(folder, spec, step, progress, wandb)]))
         if found:
-            self._restore(found)
+            try:
+                self._restore(found)
+            except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexError) as error:
+                if isinstance(error, ResumeError | files.FileError):
+                    raise
+                raise files.FileError(
+                    f"The checkpoint of step {step} does not fit {folder.facts}: {files.reason(error)}"
+                ) from error
         else:
             self._begin_chapter()
         evaluated = records.last_evaluation(folder.evaluations)

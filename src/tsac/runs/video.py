@@ -30,6 +30,7 @@ def film(predict: Predict, task: str, options: dict[str, Any], path: Path) -> in
     path.parent.mkdir(parents=True, exist_ok=True)
     observation, _ = env.reset(seed=FIRST_SEED)
     starts, state, steps, frames, over = np.ones(1, dtype=bool), None, 0, 0, False
+    writer: Any
     with imageio.get_writer(path, fps=rate / every, macro_block_size=2) as writer:
         while not over and frames < SECONDS_AT_MOST * rate / every:
             if steps % every == 0:
