@@ -12,15 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tsac.agent.engine import Precision, stacked_product
+from tsac.agent.blocks import Precision, block
 
 INIT_STD = 0.02
 
 
 class StackedLinear(nn.Module):
     """One linear map without bias per critic."""
-
-    precision: Precision = "highest"
 
     def __init__(self, critics: int, inputs: int, outputs: int, std: float = INIT_STD) -> None:
         super().__init__()
@@ -31,7 +29,9 @@ class StackedLinear(nn.Module):
         """:param x: # [critics, ..., inputs], or [batch, inputs] shared by all critics"""
         if x.dim() == 2:
             return torch.matmul(x, self.weight.transpose(1, 2))
-        return stacked_product(x, self.weight, self.precision)
+        critics, outputs, inputs = self.weight.shape
+        product = torch.bmm(x.reshape(critics, -1, inputs), self.weight.transpose(1, 2))
+        return product.view(*x.shape[:-1], outputs)
 
 
 class StackedLayerNorm(nn.Module):
@@ -48,9 +48,10 @@ class StackedLayerNorm(nn.Module):
 class Block(nn.Module):
     """Pre-norm Transformer block: causal self-attention, then an MLP of four times the width."""
 
-    def __init__(self, critics: int, width: int, heads: int, residual_std: float) -> None:
+    def __init__(self, critics: int, width: int, heads: int, residual_std: float, precision: Precision) -> None:
         super().__init__()
         self.heads = heads
+        self.precision = precision
         self.norm_attention = StackedLayerNorm(critics, width)
         self.queries_keys_values = StackedLinear(critics, width, 3 * width)
         self.attention_out = StackedLinear(critics, width, width, residual_std)
@@ -58,44 +59,33 @@ class Block(nn.Module):
         self.mlp_in = StackedLinear(critics, width, 4 * width)
         self.mlp_out = StackedLinear(critics, 4 * width, width, residual_std)
 
-    def attend(self, x: Tensor, first: int) -> Tensor:
-        critics, batch, tokens, width = x.shape
-        size = width // self.heads
-
-        def per_head(y: Tensor) -> Tensor:  # [critics, batch, tokens, width] -> [critics * batch * heads, tokens, size]
-            return y.reshape(critics * batch, -1, self.heads, size).transpose(1, 2).reshape(-1, y.shape[2], size)
-
-        if first == 0:
-            queries, keys, values = map(per_head, self.queries_keys_values(x).split(width, dim=-1))
-        else:
-            query_weight, key_value_weight = self.queries_keys_values.weight.split([width, 2 * width], dim=1)
-            queries = per_head(stacked_product(x[:, :, first:], query_weight, self.queries_keys_values.precision))
-            keys, values = map(
-                per_head, stacked_product(x, key_value_weight, self.queries_keys_values.precision).split(width, dim=-1)
-            )
-        # Written out: for the few tokens of a window this is faster than the general attention kernel.
-        future = torch.full((tokens - first, tokens), -math.inf, dtype=x.dtype, device=x.device).triu(first + 1)
-        scores = torch.baddbmm(future, queries, keys.transpose(1, 2), alpha=size**-0.5)
-        mixed = torch.bmm(scores.softmax(dim=-1), values).view(critics, batch, self.heads, tokens - first, size)
-        out: Tensor = self.attention_out(mixed.transpose(2, 3).reshape(critics, batch, tokens - first, width))
-        return out
-
     def forward(self, x: Tensor, first: int = 0) -> Tensor:
         """:param first: the outputs of earlier tokens are not needed and left out"""
-        x = x[:, :, first:] + self.attend(self.norm_attention(x), first)
-        out: Tensor = x + self.mlp_out(F.gelu(self.mlp_in(self.norm_mlp(x))))
-        return out
+        return block(
+            x,
+            self.norm_attention.weight,
+            self.queries_keys_values.weight,
+            self.attention_out.weight,
+            self.norm_mlp.weight,
+            self.mlp_in.weight,
+            self.mlp_out.weight,
+            self.heads,
+            first,
+            self.precision,
+        )
 
 
 class TransformerBody(nn.Module):
     """Learned positions counted from the window's start, blocks, final normalisation."""
 
-    def __init__(self, critics: int, width: int, layers: int, heads: int, max_tokens: int) -> None:
+    def __init__(
+        self, critics: int, width: int, layers: int, heads: int, max_tokens: int, precision: Precision = "highest"
+    ) -> None:
         super().__init__()
         self.positions = nn.Parameter(torch.empty(critics, max_tokens, width))
         nn.init.normal_(self.positions, std=INIT_STD)
         residual_std = INIT_STD / math.sqrt(2 * layers)
-        self.blocks = nn.ModuleList(Block(critics, width, heads, residual_std) for _ in range(layers))
+        self.blocks = nn.ModuleList(Block(critics, width, heads, residual_std, precision) for _ in range(layers))
         self.norm = StackedLayerNorm(critics, width)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -105,8 +95,8 @@ class TransformerBody(nn.Module):
         """
         x = tokens + self.positions[:, None, : tokens.shape[2]]
         last = len(self.blocks) - 1
-        for number, block in enumerate(self.blocks):
-            x = block(x, first=1 if number == last else 0)  # nobody asks for the state's output
+        for number, layer in enumerate(self.blocks):
+            x = layer(x, first=1 if number == last else 0)  # nobody asks for the state's output
         out: Tensor = self.norm(x)
         return out
 
@@ -151,12 +141,8 @@ class PrefixCritic(nn.Module):
         self.episode_length = episode_length
         self.embed_state = StackedLinear(critics, state_dim + step_in_state, width)
         self.embed_action = StackedLinear(critics, action_dim + step_in_actions, width)
-        self.body = TransformerBody(critics, width, layers, heads, max_tokens=max_length + 1)
-        self.head = StackedLinear(critics, width, 1)
-        for block in self.body.blocks:  # embeddings and head are small and stay in single precision
-            for layer in block.modules():
-                if isinstance(layer, StackedLinear):
-                    layer.precision = precision
+        self.body = TransformerBody(critics, width, layers, heads, max_length + 1, precision)
+        self.head = StackedLinear(critics, width, 1)  # small, as the embeddings are: always in full precision
 
     def forward(self, states: Tensor, actions: Tensor, steps: Tensor | None = None) -> Tensor:
         """

@@ -1,47 +1,11 @@
-"""How an update executes: the precision of the large products; optimiser steps, clipping and copies."""
+"""How an update executes: optimiser steps, clipping and copies, for all parameters at once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-
-Precision = Literal["highest", "bf16"]
-
-
-def stacked_product(x: Tensor, weight: Tensor, precision: Precision) -> Tensor:
-    """One matrix product per critic.
-
-    ``bf16`` rounds the two factors of the product, and of the products of its gradient, to bfloat16; sums and
-    results are in single precision, and so is everything between the products.
-
-    :param x: # [critics, ..., inputs]
-    :param weight: # [critics, outputs, inputs]
-    :return: # [critics, ..., outputs]
-    """
-    critics, outputs, inputs = weight.shape
-    flat = x.reshape(critics, -1, inputs)
-    if precision == "bf16":
-        product: Tensor = _RoundedProduct.apply(flat, weight)  # type: ignore[no-untyped-call]
-    else:
-        product = torch.bmm(flat, weight.transpose(1, 2))
-    return product.view(*x.shape[:-1], outputs)
-
-
-class _RoundedProduct(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        x, weight = x.bfloat16(), weight.bfloat16()
-        ctx.save_for_backward(x, weight)
-        return torch.bmm(x, weight.transpose(1, 2)).float()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        x, weight = ctx.saved_tensors
-        gradient = gradient.bfloat16()
-        return torch.bmm(gradient, weight).float(), torch.bmm(gradient.transpose(1, 2), x).float()
 
 
 def make_adamw(

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from tsac.agent import files
 from tsac.agent.actor import Actor, EntropyForm
+from tsac.agent.blocks import Precision
 from tsac.agent.critic import PrefixCritic
-from tsac.agent.engine import Precision
 
 STEP_INPUTS = ("state", "actions", "actor")
 

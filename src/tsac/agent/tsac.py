@@ -25,6 +25,7 @@ from torch import Tensor
 
 from tsac.agent import engine, files, saving
 from tsac.agent.actor import Actor, EntropyForm
+from tsac.agent.blocks import Precision
 from tsac.agent.critic import PrefixCritic
 from tsac.agent.policy import TSACPolicy
 from tsac.agent.segments import SegmentBatch, SegmentReplayBuffer
@@ -143,7 +144,7 @@ class TSAC(OffPolicyAlgorithm):
         weight_decay: float = 1e-5,
         critic_betas: tuple[float, float] = (0.5, 0.95),
         actor_betas: tuple[float, float] = (0.9, 0.999),
-        precision: engine.Precision = "highest",
+        precision: Precision = "highest",
         replay_buffer_class: type[SegmentReplayBuffer] | None = None,
         replay_buffer_kwargs: dict[str, Any] | None = None,
         policy_kwargs: dict[str, Any] | None = None,
