@@ -1,6 +1,7 @@
 """What our update is measured against: the same arithmetic as a researcher would write it first.
 
-Single precision, eager, two separate critics with an AdamW each, PyTorch's own modules, attention, clipping and optimiser.
+Single precision, eager, two separate critics with an AdamW each; PyTorch's own modules, attention, clipping and
+optimiser.
 """
 
 from __future__ import annotations

@@ -81,6 +81,17 @@ def show(words: list[str]) -> None:
     commands.show(asked.folder, asked.curve)
 
 
+def compare(words: list[str]) -> None:
+    """put the curves of several runs side by side"""
+    from tsac.studies.comparison import compare as compare_runs
+
+    parser = _parser("compare", compare)
+    parser.add_argument("folders", type=Path, nargs="+", help="folders of runs")
+    parser.add_argument("--output", type=Path, required=True, help="folder for their records, a figure and a table")
+    asked = parser.parse_args(words)
+    print(compare_runs(asked.folders, asked.output), end="")
+
+
 def export(words: list[str]) -> None:
     """write the deterministic policy as ONNX"""
     from tsac.runs import commands
@@ -129,6 +140,7 @@ VERBS: dict[str, Callable[[list[str]], None]] = {
     "resume": resume,
     "eval": evaluate,
     "show": show,
+    "compare": compare,
     "export": export,
     "tasks": tasks,
     "presets": presets,

@@ -1,0 +1,138 @@
+"""Runs side by side: their records in one small folder, and a figure drawn from that folder alone."""
+
+from __future__ import annotations
+
+import shutil
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsac.runs import curves
+from tsac.runs.folder import FolderError, RunFolder
+from tsac.studies.statistics import Estimate, interquartile_mean
+
+KEPT = ("run.json", "evaluations.csv")
+
+
+class Curve(NamedTuple):
+    """The evaluations that all seeds of an algorithm have on a task."""
+
+    seeds: list[int]
+    steps: NDArray[np.int64]
+    seconds: NDArray[np.float64]  # mean over the seeds
+    scores: NDArray[np.float64]  # [seeds, 1, evaluations]
+    of_success: bool
+
+
+def collect(folders: list[Path], output: Path) -> list[Path]:
+    """Copy what a figure is made from; folders that are in ``output`` already stay as they are."""
+    collected = []
+    for folder in folders:
+        RunFolder(folder).read_facts()
+        target = output / folder.name
+        if target.resolve() != folder.resolve():
+            target.mkdir(parents=True, exist_ok=True)
+            for name in KEPT:
+                if not (folder / name).exists():
+                    raise FolderError(f"{folder} has no {name} yet.")
+                shutil.copyfile(folder / name, target / name)
+        collected.append(target)
+    return collected
+
+
+def read_curves(folders: list[Path]) -> dict[str, dict[str, Curve]]:
+    """By task and algorithm. The success rate counts where a task has one, the return elsewhere."""
+    grouped: dict[str, dict[str, list[tuple[int, list[curves.Mean]]]]] = defaultdict(lambda: defaultdict(list))
+    for folder in folders:
+        spec: dict[str, Any] = RunFolder(folder).read_facts()["spec"]
+        means = curves.read_means(folder / "evaluations.csv")
+        if means:
+            grouped[spec["task"]][spec["algorithm"]].append((spec["seed"], means))
+    return {
+        task: {algorithm: _curve(runs) for algorithm, runs in sorted(algorithms.items())}
+        for task, algorithms in sorted(grouped.items())
+    }
+
+
+def _curve(runs: list[tuple[int, list[curves.Mean]]]) -> Curve:
+    by_step = [{mean.step: mean for mean in means} for _, means in sorted(runs)]
+    steps = sorted(set.intersection(*(set(means) for means in by_step)))
+    of_success = all(mean.success is not None for means in by_step for mean in means.values())
+    scores = [[means[s].success if of_success else means[s].total for s in steps] for means in by_step]
+    seconds = [[means[s].seconds for s in steps] for means in by_step]
+    return Curve(
+        [seed for seed, _ in sorted(runs)],
+        np.array(steps),
+        np.mean(np.array(seconds), axis=0),
+        np.array(scores, dtype=np.float64)[:, None, :],
+        of_success,
+    )
+
+
+def table(grouped: dict[str, dict[str, Curve]]) -> str:
+    """The mean over the last five evaluations: interquartile mean over seeds, interval, every seed."""
+    lines = ["| task | algorithm | seeds | last five evaluations, IQM (95 % interval) | each seed | seconds |"]
+    lines.append("| --- | --- | --- | --- | --- | --- |")
+    for task, algorithms in grouped.items():
+        for algorithm, curve in algorithms.items():
+            late = curve.scores[:, :, -5:].mean(axis=2, keepdims=True)
+            estimate = interquartile_mean(late)
+            digits = 2 if curve.of_success else 0
+            centre, low, high = (f"{x[0]:.{digits}f}" for x in estimate)
+            each = ", ".join(f"{x:.{digits}f}" for x in late[:, 0, 0])
+            what = "success" if curve.of_success else "return"
+            lines.append(
+                f"| {task} | {algorithm} | {len(curve.seeds)} | {what} {centre} ({low} to {high}) | {each} "
+                f"| {curve.seconds[-1]:.0f} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def draw(grouped: dict[str, dict[str, Curve]], path: Path) -> None:
+    """Tasks in columns; over steps above, over seconds of training below."""
+    try:
+        import matplotlib
+    except ModuleNotFoundError as error:
+        message = 'Figures need matplotlib, which is not installed: pip install "tsac[studies]"'
+        raise ModuleNotFoundError(message) from error
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    algorithms = sorted({name for curves_ in grouped.values() for name in curves_})
+    figure, axes = plt.subplots(2, len(grouped), figsize=(4.6 * len(grouped), 6.4), squeeze=False)
+    for column, (task, of_task) in enumerate(grouped.items()):
+        for algorithm, curve in of_task.items():
+            estimate = interquartile_mean(curve.scores)
+            colour = f"C{algorithms.index(algorithm)}"
+            label = f"{algorithm} ({len(curve.seeds)} seeds)"
+            for row, x in enumerate((curve.steps, curve.seconds)):
+                _draw_curve(axes[row][column], x, estimate, curve, colour, label)
+        what = "success at the last step" if next(iter(of_task.values())).of_success else "return"
+        axes[0][column].set(title=task, xlabel="environment steps", ylabel=f"{what}, IQM")
+        axes[1][column].set(xlabel="seconds of training, evaluations left out", ylabel=f"{what}, IQM")
+        axes[0][column].legend(loc="upper left", fontsize="small")
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def _draw_curve(axis: Any, x: NDArray[Any], estimate: Estimate, curve: Curve, colour: str, label: str) -> None:
+    axis.plot(x, estimate.centre, color=colour, label=label)
+    axis.fill_between(x, estimate.low, estimate.high, color=colour, alpha=0.2, linewidth=0)
+    for seed in curve.scores[:, 0]:
+        axis.plot(x, seed, color=colour, alpha=0.25, linewidth=0.7)
+    axis.grid(alpha=0.3)
+
+
+def compare(folders: list[Path], output: Path) -> str:
+    """Collect runs into a folder, with a figure and a table. Returns the table."""
+    grouped = read_curves(collect(folders, output))
+    if not grouped:
+        raise FolderError("None of these runs has an evaluation yet.")
+    draw(grouped, output / "curves.png")
+    text = table(grouped)
+    (output / "table.md").write_text(text)
+    return text
