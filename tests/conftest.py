@@ -8,5 +8,5 @@ import torch
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 torch.set_num_threads(1)
-for folder in ("agent", "tasks", "runs"):  # golden.py and box_pushing_oracle.py are scripts and modules
+for folder in ("agent", "tasks", "runs", "baselines"):  # golden.py and box_pushing_oracle.py are scripts and modules
     sys.path.insert(0, str(Path(__file__).parent / folder))

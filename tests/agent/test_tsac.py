@@ -585,3 +585,73 @@ def test_shuffled_targets_do_not_pass_for_learning(monkeypatch):
     shuffled = lambda *arguments: (t := right(*arguments))[torch.randperm(len(t))]  # noqa: E731
     monkeypatch.setattr(tsac.agent.tsac, "prefix_targets", shuffled)
     assert learned_return() < CLEARLY_LEARNED - 300
+
+
+# ------------------------------------------------------------------------------------------ chunks of actions
+
+
+class Counting(gym.Env):
+    """Episodes of a given length; remembers what was done in each."""
+
+    def __init__(self, length):
+        self.observation_space = spaces.Box(-np.inf, np.inf, (3,))
+        self.action_space = spaces.Box(-2.0, 2.0, (3,))
+        self.length, self.episodes = length, []
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.episodes.append([])
+        return self.observe(), {}
+
+    def observe(self):
+        return np.array([len(self.episodes), len(self.episodes[-1]), self.length], dtype=np.float32) / 10
+
+    def step(self, action):
+        self.episodes[-1].append(np.array(action))
+        return self.observe(), 0.0, False, len(self.episodes[-1]) == self.length, {}
+
+
+@pytest.mark.parametrize("body", ["transformer", "mlp"])
+def test_chunks_are_executed_in_order_and_renewed_when_used_up_or_at_an_end(body, monkeypatch):
+    lengths = (5, 7)
+    env = DummyVecEnv([lambda length=length: Counting(length) for length in lengths])
+    options = {"critic_body": body, "step_index": ["actor"], "episode_length": 10}
+    model = agent(env, chunk_length=3, policy_kwargs=options, learning_starts=40, actor_starts=40)
+    chosen = {}  # what the actor answered, by what it saw
+    sample = model.actor.sample
+
+    def remembered(states, steps=None, noise=None):
+        answer = sample(states, steps, noise)
+        if len(states) <= 2:  # while collecting
+            for state, step, actions in zip(states.tolist(), steps.tolist(), answer.actions.tolist(), strict=True):
+                assert state[1] == pytest.approx(step / 10)  # the step index is that of the chunk's first action
+                chosen[tuple(round(number * 10) for number in state)] = 2.0 * np.array(actions).reshape(3, 3)
+        return answer
+
+    monkeypatch.setattr(model.actor, "sample", remembered)
+    model.learn(80)
+    assert model._n_actor_updates > 0
+    for task, length in zip(env.envs, lengths, strict=True):
+        for number, episode in enumerate(task.episodes[:-1], 1):
+            assert len(episode) == length
+            for step, action in enumerate(episode):
+                chunk = chosen[number, step - step % 3, length]  # new at 0, 3, 6; what an end left over is gone
+                np.testing.assert_allclose(action, chunk[step % 3], atol=1e-5)
+
+
+def test_an_actor_of_chunks_is_improved_on_the_value_of_the_whole_chunk():
+    model = agent(chunk_length=4)
+    assert model.entropy_goal == -4.0
+    states, steps = torch.randn(8, 3), torch.zeros(8, dtype=torch.int64)
+    sample = model.actor.sample(states, steps, torch.zeros(8, 4))
+    values = model.critic(states, sample.actions.view(8, 4, 1))[:, :, 3].amin(dim=0)
+    expected = -(values + model.temperature() * sample.entropy).mean()
+    loss, _ = model.update_actor(states, steps, noise=torch.zeros(8, 4))
+    torch.testing.assert_close(loss, expected.detach(), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("body", ["gru", "lstm", "mlp"])
+def test_every_body_trains(body):
+    model = agent(policy_kwargs={"critic_body": body}).learn(120)
+    assert model._n_updates > 20
+    assert all(parameter.isfinite().all() for parameter in model.policy.parameters())

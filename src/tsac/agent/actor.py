@@ -17,7 +17,7 @@ LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
 
 
 class ActionSample(NamedTuple):
-    actions: Tensor  # [batch, action_dim], in [-1, 1]
+    actions: Tensor  # [batch, chunk_length * action_dim], in [-1, 1]
     entropy: Tensor  # what the actor's loss rewards  # [batch]
     log_prob: Tensor  # what the temperature is learned from  # [batch]
 
@@ -62,6 +62,7 @@ class Actor(nn.Module):
     """
     :param state_dim: length of the flattened observation
     :param action_dim: length of the flattened action
+    :param chunk_length: how many actions, to be executed one after the other, come out at once
     :param mean_layers: widths of the hidden layers of the mean's network
     :param std_layers: widths of the hidden layers of the deviation's network
     :param activation: class of the nonlinearity
@@ -80,6 +81,7 @@ class Actor(nn.Module):
         state_dim: int,
         action_dim: int,
         *,
+        chunk_length: int = 1,
         mean_layers: Sequence[int] = (256, 256),
         std_layers: Sequence[int] = (256, 256),
         activation: type[nn.Module] = nn.ReLU,
@@ -94,8 +96,9 @@ class Actor(nn.Module):
         self.step_input = step_input
         self.episode_length = episode_length
         inputs = state_dim + step_input
-        self.mean = mlp(inputs, mean_layers, action_dim, activation, layer_norm, output_scale)
-        self.std = mlp(inputs, std_layers, action_dim, activation, layer_norm, output_scale)
+        outputs = chunk_length * action_dim
+        self.mean = mlp(inputs, mean_layers, outputs, activation, layer_norm, output_scale)
+        self.std = mlp(inputs, std_layers, outputs, activation, layer_norm, output_scale)
 
     def _inputs(self, states: Tensor, steps: Tensor | None) -> Tensor:
         if self.step_input:
@@ -110,7 +113,7 @@ class Actor(nn.Module):
     def sample(self, states: Tensor, steps: Tensor | None = None, noise: Tensor | None = None) -> ActionSample:
         """A reparametrised action, with its entropy and log-probability.
 
-        :param noise: standard normal numbers to use instead of fresh ones  # [batch, action_dim]
+        :param noise: standard normal numbers to use instead of fresh ones  # [batch, chunk_length * action_dim]
         """
         inputs = self._inputs(states, steps)
         mean, std = self.mean(inputs), standard_deviation(self.std(inputs))

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from tsac.agent import files
 from tsac.agent.actor import Actor, EntropyForm
 from tsac.agent.blocks import Precision
-from tsac.agent.critic import PrefixCritic
+from tsac.agent.critic import Body, Critic, make_critic
 
 STEP_INPUTS = ("state", "actions", "actor")
 
@@ -35,11 +35,17 @@ class TSACPolicy(BasePolicy):
     :param activation_fn: the actor's nonlinearity, a class or its name in ``torch.nn``
     :param layer_norm: normalise the actor's hidden layers before the nonlinearity
     :param output_scale: of the initial weights of the actor's last layers
-    :param critic_width: width of the critic's tokens
-    :param critic_layers: the critic's blocks
+    :param critic_body: what the critic reads a window with: ``transformer``, ``gru``, ``lstm`` or, without causality,
+        ``mlp``, on the state and ``max_length`` actions laid flat
+    :param critic_width: width of the critic's tokens; of an MLP, of its hidden layers
+    :param critic_layers: the critic's blocks, or recurrent or hidden layers
     :param critic_heads: the critic's attention heads
+    :param critic_residual: whether the Transformer's blocks have residual branches
+    :param critic_causal: whether its attention is masked
+    :param critic_attention: whether it attends at all
     :param n_critics: how many critics
     :param max_length: the longest window (set by the algorithm)
+    :param chunk_length: actions that come out at once (set by the algorithm)
     :param entropy: form of the entropy (set by the algorithm)
     :param precision: of the critic's products (set by the algorithm)
     :param target_free: no copy of the critic is kept (set by the algorithm)
@@ -57,11 +63,16 @@ class TSACPolicy(BasePolicy):
         activation_fn: type[nn.Module] | str = nn.ReLU,
         layer_norm: bool = True,
         output_scale: float = 0.01,
+        critic_body: Body = "transformer",
         critic_width: int = 64,
         critic_layers: int = 2,
         critic_heads: int = 4,
+        critic_residual: bool = True,
+        critic_causal: bool = True,
+        critic_attention: bool = True,
         n_critics: int = 2,
         max_length: int = 16,
+        chunk_length: int = 1,
         entropy: EntropyForm = "gaussian",
         precision: Precision = "highest",
         target_free: bool = False,
@@ -78,11 +89,16 @@ class TSACPolicy(BasePolicy):
             "activation_fn": activation_fn,
             "layer_norm": layer_norm,
             "output_scale": output_scale,
+            "critic_body": critic_body,
             "critic_width": critic_width,
             "critic_layers": critic_layers,
             "critic_heads": critic_heads,
+            "critic_residual": critic_residual,
+            "critic_causal": critic_causal,
+            "critic_attention": critic_attention,
             "n_critics": n_critics,
             "max_length": max_length,
+            "chunk_length": chunk_length,
             "entropy": entropy,
             "precision": precision,
             "target_free": target_free,
@@ -101,9 +117,11 @@ class TSACPolicy(BasePolicy):
 
         self.features_extractor = self.make_features_extractor()
         features, action_dim = self.features_extractor.features_dim, get_action_dim(action_space)
+        self.chunk_length = chunk_length
         self.actor = Actor(
             features,
             action_dim,
+            chunk_length=chunk_length,
             mean_layers=layers["mean"],
             std_layers=layers["std"],
             activation=activation,
@@ -113,21 +131,27 @@ class TSACPolicy(BasePolicy):
             step_input="actor" in step_index,
             episode_length=episode_length or 1,
         )
-        self.critic = PrefixCritic(
+        self.critic = make_critic(
             features,
             action_dim,
+            critic_body,
+            {
+                "heads": critic_heads,
+                "residual": critic_residual,
+                "causal": critic_causal,
+                "attention": critic_attention,
+                "precision": precision,
+            },
             critics=n_critics,
             width=critic_width,
             layers=critic_layers,
-            heads=critic_heads,
             max_length=max_length,
             step_in_state="state" in step_index,
             step_in_actions="actions" in step_index,
             episode_length=episode_length or 1,
-            precision=precision,
         )
         # Target-free: next-state values are computed by the critic itself, once a round, before it changes.
-        self.critic_target: PrefixCritic | None = None
+        self.critic_target: Critic | None = None
         if not target_free:
             self.critic_target = copy.deepcopy(self.critic).requires_grad_(False)
 
@@ -171,16 +195,35 @@ class TSACPolicy(BasePolicy):
         episode_start: NDArray[Any] | None = None,
         deterministic: bool = False,
     ) -> tuple[NDArray[Any], tuple[NDArray[Any], ...] | None]:
-        """As in SB3. An actor that sees the step index carries it in ``state``, from zero at ``episode_start``."""
-        if not self.actor.step_input:
+        """As in SB3. What is carried in ``state``: the step index of every environment, from zero at ``episode_start``,
+        and what is left of its chunk of actions, which is dropped there.
+        """
+        if not self.actor.step_input and self.chunk_length == 1:
             return super().predict(observation, state, episode_start, deterministic)
         self.set_training_mode(False)
         tensor, batched = self.obs_to_tensor(observation)
-        first = next(iter(tensor.values())) if isinstance(tensor, dict) else tensor
-        steps = np.zeros(first.shape[0], dtype=np.int64) if state is None else state[0].copy()
+        count = next(iter(tensor.values())).shape[0] if isinstance(tensor, dict) else tensor.shape[0]
+        shape = self.action_space.shape
+        assert shape is not None
+        if state is None:
+            state = (
+                np.zeros(count, dtype=np.int64),
+                np.full(count, self.chunk_length, dtype=np.int64),
+                np.zeros((count, self.chunk_length, *shape), dtype=np.float32),
+            )
+        steps, used, chunks = (array.copy() for array in state)
         if episode_start is not None:
-            steps[np.asarray(episode_start, dtype=bool).reshape(-1)] = 0
-        with torch.no_grad():
-            scaled = self._predict(tensor, deterministic, torch.as_tensor(steps, device=self.device))
-        actions = self.unscale_action(scaled.cpu().numpy().reshape(-1, *self.action_space.shape))  # type: ignore[misc]
-        return (actions if batched else actions[0]), (steps + 1,)
+            starts = np.asarray(episode_start, dtype=bool).reshape(-1)
+            steps[starts] = 0
+            used[starts] = self.chunk_length
+        renewed = np.flatnonzero(used == self.chunk_length)
+        if len(renewed):
+            rows = torch.as_tensor(renewed, device=self.device)
+            part = {key: value[rows] for key, value in tensor.items()} if isinstance(tensor, dict) else tensor[rows]
+            with torch.no_grad():
+                scaled = self._predict(part, deterministic, torch.as_tensor(steps[renewed], device=self.device))
+            actions = self.unscale_action(scaled.cpu().numpy().reshape(-1, *shape))
+            chunks[renewed] = actions.reshape(len(renewed), self.chunk_length, *shape)
+            used[renewed] = 0
+        chosen = chunks[np.arange(count), used]
+        return (chosen if batched else chosen[0]), (steps + 1, used + 1, chunks)

@@ -26,7 +26,7 @@ from torch import Tensor
 from tsac.agent import engine, files, saving
 from tsac.agent.actor import Actor, EntropyForm
 from tsac.agent.blocks import Precision
-from tsac.agent.critic import PrefixCritic
+from tsac.agent.critic import Critic
 from tsac.agent.policy import TSACPolicy
 from tsac.agent.segments import SegmentBatch, SegmentReplayBuffer
 from tsac.agent.targets import (
@@ -73,6 +73,7 @@ class TSAC(OffPolicyAlgorithm):
     :param batch_size: segments in a batch
     :param min_length: shortest window
     :param max_length: longest window, and so the longest horizon
+    :param chunk_length: actions that the policy chooses at once and executes without looking; 1: the method
     :param windows: ``"shared"``: all segments of a batch use the same start and length; within a round, every start
         is used before one is used again. ``"per_segment"``: every segment draws its own
     :param rounds: rounds per iteration; -1: as many as there are environments
@@ -89,7 +90,8 @@ class TSAC(OffPolicyAlgorithm):
         the longest prefix is trained
     :param ent_coef: temperature; a number, or ``"auto"`` / ``"auto_0.1"`` to learn it (from 0.1)
     :param ent_coef_starts: actor updates before the temperature learns
-    :param target_entropy: what the entropy is steered to; ``"auto"``: minus the number of action dimensions
+    :param target_entropy: what the entropy is steered to; ``"auto"``: minus the number of action dimensions, of all of
+        a chunk
     :param entropy: ``"gaussian"``: of the Gaussian before tanh; ``"squashed"``: of the action, as in SAC
     :param max_grad_norm: gradients of each critic and of the actor are clipped to this norm; None: not at all
     :param weight_decay: AdamW's, on matrices only
@@ -110,8 +112,8 @@ class TSAC(OffPolicyAlgorithm):
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {"MlpPolicy": TSACPolicy, "MultiInputPolicy": TSACPolicy}
     policy: TSACPolicy
     actor: Actor
-    critic: PrefixCritic
-    critic_target: PrefixCritic
+    critic: Critic
+    critic_target: Critic
     replay_buffer: SegmentReplayBuffer
 
     def __init__(
@@ -125,6 +127,7 @@ class TSAC(OffPolicyAlgorithm):
         batch_size: int = 64,
         min_length: int = 1,
         max_length: int = 16,
+        chunk_length: int = 1,
         windows: Literal["shared", "per_segment"] = "shared",
         rounds: int = -1,
         critic_updates: int = 10,
@@ -158,6 +161,7 @@ class TSAC(OffPolicyAlgorithm):
         self.segment_length = segment_length
         self.min_length = min_length
         self.max_length = max_length
+        self.chunk_length = chunk_length
         self.windows = windows
         self.rounds = rounds
         self.critic_updates = critic_updates
@@ -249,6 +253,7 @@ class TSAC(OffPolicyAlgorithm):
         self.policy_kwargs = {
             **self.policy_kwargs,
             "max_length": self.max_length,
+            "chunk_length": self.chunk_length,
             "entropy": self.entropy,
             "precision": self.precision,
             "target_free": self._target_free(),
@@ -259,9 +264,8 @@ class TSAC(OffPolicyAlgorithm):
         self.critic_target = self.policy.critic_target or self.critic
         rate = self.learning_rate if self.critic_learning_rate is None else self.critic_learning_rate
         self.critic_lr_schedule = FloatSchedule(rate)
-        self.entropy_goal = (
-            -float(get_action_dim(self.action_space)) if self.target_entropy == "auto" else float(self.target_entropy)
-        )
+        chosen = get_action_dim(self.action_space) * self.chunk_length  # numbers at once
+        self.entropy_goal = -float(chosen) if self.target_entropy == "auto" else float(self.target_entropy)
         # The temperature is the softplus of this parameter.
         self.ent_coef_parameter: Tensor | None = None
         if isinstance(self.ent_coef, str):
@@ -307,6 +311,11 @@ class TSAC(OffPolicyAlgorithm):
         if self.max_length > self.segment_length:
             raise ValueError(
                 f"A window (max_length={self.max_length}) must fit in a segment ({self.segment_length} steps)."
+            )
+        if not 1 <= self.chunk_length <= self.max_length:
+            raise ValueError(
+                f"The critic values up to max_length={self.max_length} actions, and so chunks of 1 to as many; "
+                f"got chunk_length={self.chunk_length}."
             )
         for name in ("critic_updates", "batch_size"):
             if getattr(self, name) < 1:
@@ -374,14 +383,14 @@ class TSAC(OffPolicyAlgorithm):
 
     @torch.no_grad()
     def next_state_values(self, segments: SegmentBatch) -> Tensor:
-        """V of the state that every step leads to: one sampled action, the critics of the last copy, no entropy."""
+        """V of the state that every step leads to: one sampled action (or chunk), the critics of the last copy, no entropy."""
         batch, length, _ = segments.next_observations.shape
         states = segments.next_observations.reshape(batch * length, -1)
         steps = (segments.steps + 1).view(-1)
-        actions = self.actor.sample(states, steps).actions.unsqueeze(1)
+        actions = self.actor.sample(states, steps).actions.view(batch * length, self.chunk_length, -1)
         # In pieces: long segments would need gigabytes for the hidden layers.
         pieces = zip(states.split(16_384), actions.split(16_384), steps.split(16_384), strict=True)
-        values = torch.cat([self.critic_target(*piece) for piece in pieces], dim=1)  # [critics, batch * length, 1]
+        values = torch.cat([self.critic_target(*piece)[:, :, -1] for piece in pieces], dim=1)
         return reduce_values(values, self.value_reduction).view(batch, length)
 
     def draw_windows(self, batch_size: int) -> list[tuple[Any, Any]]:
@@ -444,14 +453,15 @@ class TSAC(OffPolicyAlgorithm):
             engine.copy_parameters(self.critic, self.critic_target, self.tau)
 
     def update_actor(self, states: Tensor, steps: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """One step of the temperature, and one of the actor on the value of a single action.
+        """One step of the temperature, and one of the actor on the value of a single action, or of a chunk of them.
 
         :param noise: standard normal numbers instead of fresh ones
         :return: the actor's loss and the entropy
         """
         sample = self.actor.sample(states, steps, noise)
         self.critic.requires_grad_(False)  # its gradients are not needed here
-        values = self.critic(states, sample.actions.unsqueeze(1), steps).squeeze(-1).amin(dim=0)
+        actions = sample.actions.view(len(states), self.chunk_length, -1)
+        values = self.critic(states, actions, steps)[:, :, -1].amin(dim=0)
         self.critic.requires_grad_(True)
         if self.ent_coef_optimizer is not None and self._n_actor_updates >= self.ent_coef_starts:
             ent_coef_loss = -self.temperature() * (sample.log_prob.detach().mean() + self.entropy_goal)

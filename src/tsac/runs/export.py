@@ -101,6 +101,8 @@ class ExportedPolicy(nn.Module):
         self.policy.set_training_mode(False)
         self.needs_step = isinstance(model, TSAC) and model.actor.step_input
         self.steps = model.actor.episode_length if isinstance(model, TSAC) else 1
+        length = model.chunk_length if isinstance(model, TSAC) else 1
+        self.chunk = (length,) if length > 1 else ()
         self.squashed = bool(getattr(model.policy, "squash_output", False))
         self.register_buffer("low", torch.as_tensor(space.low, dtype=torch.float32))
         self.register_buffer("high", torch.as_tensor(space.high, dtype=torch.float32))
@@ -126,7 +128,7 @@ class ExportedPolicy(nn.Module):
             actions = self.policy._predict(observation, deterministic=True, steps=step)
         else:
             actions = self.policy._predict(observation, deterministic=True)
-        actions = actions.reshape(-1, *low.shape)
+        actions = actions.reshape(-1, *self.chunk, *low.shape)
         if self.squashed:
             actions = low + 0.5 * (actions + 1.0) * (high - low)
         return torch.minimum(torch.maximum(actions, low), high)

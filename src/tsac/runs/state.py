@@ -17,7 +17,7 @@ from tsac.runs.agents import normalization_state, set_normalization_state
 from tsac.runs.chapters import Recorded
 
 # What an agent remembers of the environments from one step to the next.
-COLLECTING = ("_last_obs", "_last_original_obs", "_last_episode_starts", "_policy_state")
+COLLECTING = ("_last_obs", "_last_original_obs", "_last_episode_starts", "_policy_state", "_memory")
 
 
 def take(model: BaseAlgorithm) -> dict[str, Any]:
