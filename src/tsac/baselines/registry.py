@@ -37,6 +37,7 @@ ALGORITHMS: dict[str, Algorithm] = {
         Algorithm("td3", "stable_baselines3:TD3", "twin delayed DDPG, of stable-baselines3"),
         Algorithm("ppo", "stable_baselines3:PPO", "Proximal Policy Optimization, of stable-baselines3"),
         Algorithm("gsde", "stable_baselines3:PPO", "PPO with state-dependent exploration", {"use_sde": True}),
+        Algorithm("gtrxl", "tsac.baselines.gtrxl:GTrXL", "PPO with a Gated Transformer-XL"),
         Algorithm("crossq", "sb3_contrib:CrossQ", "CrossQ, of sb3-contrib"),
     )
 }
