@@ -61,13 +61,11 @@ def append_evaluation(path: Path, step: int, seconds: float, episodes: list[Epis
     append(path, *rows)
 
 
-def last_evaluation(path: Path) -> list[Episode]:
-    """The episodes of the latest evaluation."""
+def last_evaluation(path: Path) -> tuple[int, list[Episode]]:
+    """The step and the episodes of the latest evaluation."""
     rows = read_rows(path)
-    if not rows:
-        return []
-    latest = max(int(row["step"]) for row in rows)
-    return [to_episode(row) for row in rows if int(row["step"]) == latest]
+    latest = max((int(row["step"]) for row in rows), default=0)
+    return latest, [to_episode(row) for row in rows if int(row["step"]) == latest]
 
 
 def to_episode(row: Row) -> Episode:

@@ -79,7 +79,7 @@ class Training:
                 ) from error
         else:
             self._begin_chapter()
-        evaluated = records.last_evaluation(folder.evaluations)
+        _, evaluated = records.last_evaluation(folder.evaluations)
         self.last = summary(evaluated) if evaluated else None
 
     def go(self, stop: Callable[[], bool]) -> None:
@@ -208,7 +208,8 @@ class Training:
 def is_finished(folder: RunFolder, spec: RunSpec) -> bool:
     if (checkpoints.latest_step(folder.checkpoints) or 0) < spec.steps:
         return False
-    return not spec.final_episodes or len(records.last_evaluation(folder.evaluations)) == spec.final_episodes
+    step, episodes = records.last_evaluation(folder.evaluations)
+    return not spec.final_episodes or (step >= spec.steps and len(episodes) == spec.final_episodes)
 
 
 def iterate(model: BaseAlgorithm, callback: BaseCallback) -> None:
