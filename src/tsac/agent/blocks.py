@@ -15,6 +15,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from tsac.agent import engine
+
 Precision = Literal["highest", "bf16"]
 EPSILON = 1e-5  # of the normalisations
 OUTWEIGHED = 80.0  # a score so far above a query's own takes all the weight; exp of more would overflow
@@ -54,14 +56,14 @@ class _Block(torch.autograd.Function):
 
         normed, mean, rstd = torch.native_layer_norm(x, [width], None, None, EPSILON)
         normed = normed.view(critics, batch * tokens, width).to(low)
-        parts = _heads(torch.bmm(normed, qkv_scaled.transpose(1, 2)).view(critics * batch, tokens, 3, heads, -1))
+        parts = _heads(engine.products(normed, qkv_scaled.mT).view(critics * batch, tokens, 3, heads, -1))
         weights, mixed = _attend(parts, first)
         mixed = mixed.view(critics, -1, width)
         middle = _add_product(x[:, :, first:].reshape(critics, -1, width), mixed, attention_out)
 
         normed_mlp, mean_mlp, rstd_mlp = torch.native_layer_norm(middle, [width], None, None, EPSILON)
         normed_mlp = normed_mlp.to(low)
-        hidden = torch.bmm(normed_mlp, in_scaled.transpose(1, 2))
+        hidden = engine.products(normed_mlp, in_scaled.mT)
         active = torch.nn.functional.gelu(hidden)
         out = _add_product(middle, active, mlp_out)
 
@@ -87,22 +89,22 @@ class _Block(torch.autograd.Function):
 
         # The MLP.
         lowered = gradient.to(low)
-        of_hidden = torch.bmm(lowered, mlp_out)
+        of_hidden = engine.products(lowered, mlp_out)
         if of_weights:
             given[5] = _of_weight(lowered, active, x.dtype)
         aten.gelu_backward.grad_input(of_hidden, hidden, grad_input=of_hidden)
-        of_normed = torch.bmm(of_hidden, in_scaled).to(x.dtype)
+        of_normed = engine.products(of_hidden, in_scaled).to(x.dtype)
         if of_weights:
             given[4], given[3] = _unfolded(_of_weight(of_hidden, normed_mlp, x.dtype), mlp_in, norm_mlp)
         gradient = gradient + _of_normalised(of_normed, middle, mean_mlp, rstd_mlp)
 
         # The attention.
         lowered = gradient.to(low)
-        of_mixed = torch.bmm(lowered, attention_out)
+        of_mixed = engine.products(lowered, attention_out)
         if of_weights:
             given[2] = _of_weight(lowered, mixed, x.dtype)
         of_qkv = _attend_backward(of_mixed, parts, weights, ctx.first).view(critics, -1, 3 * width)
-        of_normed = torch.bmm(of_qkv, qkv_scaled).to(x.dtype)
+        of_normed = engine.products(of_qkv, qkv_scaled).to(x.dtype)
         if of_weights:
             given[1], given[0] = _unfolded(_of_weight(of_qkv, normed, x.dtype), qkv, norm_attention)
         of_x = _of_normalised(of_normed.view_as(x), x, mean, rstd)
@@ -194,12 +196,12 @@ def _softmax_backward(of_weights: Tensor, weights: Tensor, size: int) -> Tensor:
 
 def _add_product(x: Tensor, factor: Tensor, weight: Tensor) -> Tensor:
     if factor.dtype == x.dtype:
-        return torch.baddbmm(x, factor, weight.transpose(1, 2))
-    return x + torch.bmm(factor, weight.transpose(1, 2))
+        return engine.products(factor, weight.mT, add=x)
+    return x + engine.products(factor, weight.mT)
 
 
 def _of_weight(of_output: Tensor, inputs: Tensor, dtype: torch.dtype) -> Tensor:
-    return torch.bmm(of_output.transpose(1, 2), inputs).to(dtype)
+    return engine.products(of_output.mT, inputs).to(dtype)
 
 
 def _unfolded(of_scaled: Tensor, weight: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
