@@ -44,8 +44,9 @@ type: $(INSTALLED) ## check types, strictly where the method is
 format: $(INSTALLED) ## put the code in shape
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-bench: $(INSTALLED) ## time the parts of an update
-	@$(BIN)/python -W ignore benchmarks/update.py
+bench: $(INSTALLED) ## time everything, side by side with other libraries (under ten minutes)
+	@$(BIN)/python -c "import sbx" 2>/dev/null || $(BIN)/python -m pip install --quiet --constraint constraints.txt ".[bench]"
+	@$(BIN)/python -W ignore benchmarks/bench.py --json runs/bench.json
 
 clean: ## remove the environment and all runs
 	rm -rf .venv runs

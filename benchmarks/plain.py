@@ -6,6 +6,8 @@ optimiser.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -78,12 +80,16 @@ class Plain:
     @torch.no_grad()
     def next_values(self, states: Tensor, actions: Tensor) -> Tensor:
         """Of a whole round at once."""
-        values = [critic(states, actions.unsqueeze(1))[:, 0] for critic in self.targets]
+        values = [critic(states, actions)[:, 0] for critic in self.targets]
         return torch.min(*values)
 
-    def update_actor(self, actor: nn.Module, optimizer: torch.optim.Optimizer, states: Tensor) -> None:
-        sample = actor.sample(states)
-        values = torch.min(*(critic(states, sample.actions.unsqueeze(1))[:, 0] for critic in self.critics))
+    def update_actor(
+        self, actor: nn.Module, optimizer: torch.optim.Optimizer, states: Tensor, steps: Tensor, inputs: Callable
+    ) -> None:
+        """:param inputs: puts the step index into states and actions, where the critic sees it"""
+        sample = actor.sample(states, steps)
+        seen, actions = inputs(states, sample.actions.unsqueeze(1))
+        values = torch.min(*(critic(seen, actions)[:, 0] for critic in self.critics))
         loss = -(values + 0.1 * sample.entropy).mean()
         optimizer.zero_grad()
         loss.backward()

@@ -108,6 +108,39 @@ def test_a_hundred_updates_are_those_of_the_plain_formulation():
     assert largest_difference(ours, theirs) < 1e-6
 
 
+def test_bf16_follows_the_loss_of_single_precision():
+    """The loss over a thousand updates on the same batches is within 2 %.
+
+    In between the two runs part, as any two do whose rounding differs, but not for long and to neither side.
+    """
+    from tsac.agent import engine
+
+    torch.manual_seed(0)
+    sizes = {"width": 32, "layers": 2, "heads": 4, "max_length": 8}
+    critics = [PrefixCritic(3, 2, **sizes, precision=precision) for precision in ("highest", "bf16")]
+    critics[1].load_state_dict(critics[0].state_dict())
+    optimizers = [
+        engine.make_adamw(critic.parameters(), 1e-3, (0.9, 0.95), 0.0, matrix_dims=3) for critic in critics
+    ]
+    losses = torch.zeros(2, 1000)
+    for update in range(1000):
+        length = 1 + update % 8
+        states, actions = torch.randn(32, 3), torch.randn(32, length, 2)
+        wave = (states.sum(dim=1, keepdim=True) + actions.sum(dim=2)).sin().cumsum(dim=1)
+        targets = wave + 0.3 * torch.randn(32, length)
+        for number, (critic, optimizer) in enumerate(zip(critics, optimizers, strict=True)):
+            loss = (critic(states, actions) - targets).square().mean(dim=(1, 2))
+            optimizer.zero_grad()
+            loss.sum().backward()
+            engine.step(optimizer, 1.0, stacked=True)
+            losses[number, update] = loss.detach().mean()
+    exact, rounded = losses.view(2, 10, 100).mean(dim=2)
+    assert exact[-1] < 0.5 * exact[0]  # something is learned
+    assert not torch.equal(exact, rounded)
+    torch.testing.assert_close(rounded.mean(), exact.mean(), rtol=0.02, atol=0.0)
+    torch.testing.assert_close(rounded, exact, rtol=0.15, atol=0.0)
+
+
 def pairs(ours, critic, number):
     yield ours.embed_state.weight[number], critic.embed_state.weight
     yield ours.embed_action.weight[number], critic.embed_action.weight

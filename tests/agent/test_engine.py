@@ -52,3 +52,18 @@ def test_copies(tau):
     before = target[0].weight.clone()
     engine.copy_parameters(source, target, tau)
     torch.testing.assert_close(target[0].weight, before + tau * (1.0 - before))
+
+
+@pytest.mark.parametrize("rows", [16, 1200])
+@pytest.mark.parametrize("onednn", [False, engine.USES_ONEDNN])
+def test_products_are_those_of_double_precision(rows, onednn, monkeypatch):
+    """Also of views: the transposed factors of a gradient."""
+    monkeypatch.setattr(engine, "USES_ONEDNN", onednn)
+    torch.manual_seed(0)
+    x, weight, add = torch.randn(2, rows, 64), torch.randn(2, 96, 64), torch.randn(2, rows, 96)
+    gradient = torch.randn(2, rows, 96)
+    for factors, others, extra in ((x, weight.mT, None), (x, weight.mT, add), (gradient.mT, x, None)):
+        exact = factors.double() @ others.double() + (0.0 if extra is None else extra.double())
+        found = engine.products(factors, others, extra)
+        assert found.is_contiguous()
+        torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=1e-4)

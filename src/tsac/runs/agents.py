@@ -146,12 +146,3 @@ def load_agent(path: Path, device: str = "auto") -> tuple[BaseAlgorithm, Normali
     except Exception as error:  # whatever a file may hold that we have not written
         raise files.FileError(f"{path} holds no agent: {files.reason(error)}") from error
     return model, normalizer, content
-
-
-def policy_parameters(path: Path) -> list[str]:
-    """How many numbers the networks in a file have, as lines to print."""
-    parameters = files.read(path)["state"]["parameters"].get("policy", {})
-    counts: dict[str, int] = {}
-    for name, value in parameters.items():
-        counts[name.split(".")[0]] = counts.get(name.split(".")[0], 0) + value.numel()
-    return [f"{sum(counts.values()):,} parameters: " + ", ".join(f"{name} {count:,}" for name, count in counts.items())]

@@ -11,9 +11,10 @@ from rich.table import Table
 from tsac import presets as preset_files
 from tsac.near import nearest
 from tsac.runs import checkpoints, curves, records
-from tsac.runs.agents import load_agent, policy_parameters, predictor
+from tsac.runs.agents import load_agent, predictor
 from tsac.runs.evaluation import evaluate_file, summary
 from tsac.runs.folder import FolderError, RunFolder
+from tsac.runs.parameters import parameter_lines
 from tsac.runs.settings import SpecError
 from tsac.runs.spec import task_options
 
@@ -70,7 +71,7 @@ def show(path: Path, curve: Path | None) -> None:
     console.print(f"preset {preset}; commit {facts.get('commit')}; started {facts.get('started')}")
     console.print(f"{machine.get('processor')}, {machine.get('cores')} cores; {versions}")
     if folder.policy.exists():
-        for line in policy_parameters(folder.policy):
+        for line in parameter_lines(folder.policy, spec.algorithm):
             console.print(line)
     means = curves.read_means(folder.evaluations)
     if means:
