@@ -172,3 +172,18 @@ def test_a_yaml_file_is_a_preset_of_ones_own(place):
     tsac("train", "own.yaml", "--folder", "own", "--agent.tau", "0.5", cwd=place)
     spec = json.loads((place / "own" / "run.json").read_text())["spec"]
     assert (spec["steps"], spec["agent"]["gamma"], spec["agent"]["tau"]) == (100, 0.5, 0.5)
+
+
+def test_a_run_stops_when_its_time_is_over_and_goes_on_later(tmp_path):
+    words = ["train", "laptop", "--task", "Pendulum-v1", *SMALL, "--steps", "1000000", "--folder", "timed"]
+    said = tsac(*words, "--minutes", "0.05", cwd=tmp_path, code=75).stderr
+    assert "go on with `tsac resume timed`" in said
+    assert 0 < steps_done(tmp_path) < 1_000_000
+    before = steps_done(tmp_path)
+    tsac("resume", "timed", "--minutes", "0.05", cwd=tmp_path, code=75)
+    assert steps_done(tmp_path) > before
+    assert "--minutes" in tsac("resume", "timed", "--minutes", "-1", cwd=tmp_path, code=2).stderr
+
+
+def steps_done(path):
+    return max(int(file.stem) for file in (path / "timed" / "checkpoint").glob("*.json"))

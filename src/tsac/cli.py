@@ -11,6 +11,10 @@ import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tsac.runs.folder import RunFolder
 
 EXIT_ERROR, EXIT_INPUT, EXIT_INTERRUPTED = 1, 2, 75
 
@@ -23,22 +27,24 @@ def train(words: list[str]) -> None:
     asked = arguments.parse_train(words)
     folder = RunFolder(asked.folder)
     folder.create(asked.spec)
-    _go_on(folder, asked.verbose, asked.wandb)
+    _go_on(folder, asked.verbose, asked.wandb, asked.minutes)
 
 
 def resume(words: list[str]) -> None:
     """go on with a run that was interrupted"""
+    from tsac.runs.arguments import positive
     from tsac.runs.folder import RunFolder
 
     parser = _parser("resume", resume)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--verbose", action="store_true", help="SB3's tables instead of a progress line")
     parser.add_argument("--wandb", action="store_true", help="log to Weights & Biases, too")
+    parser.add_argument("--minutes", type=positive, help="stop after that time, to go on later")
     asked = parser.parse_args(words)
-    _go_on(RunFolder(asked.folder), asked.verbose, asked.wandb)
+    _go_on(RunFolder(asked.folder), asked.verbose, asked.wandb, asked.minutes)
 
 
-def _go_on(folder, verbose: bool, wandb: bool) -> None:  # type: ignore[no-untyped-def]
+def _go_on(folder: RunFolder, verbose: bool, wandb: bool, minutes: float | None) -> None:
     from tsac.runs.progress import Progress
     from tsac.runs.training import is_finished
     from tsac.runs.training import train as train_run
@@ -50,7 +56,7 @@ def _go_on(folder, verbose: bool, wandb: bool) -> None:  # type: ignore[no-untyp
     title = f"{spec.algorithm} on {spec.task}, seed {spec.seed}"
     progress = Progress(title, spec.steps, verbose)
     progress.tell(f"{title}: {spec.steps:,} steps in {folder.path}")
-    result = train_run(folder, spec, progress, wandb)
+    result = train_run(folder, spec, progress, wandb, minutes)
     print(f"{folder.path} is finished: {result or 'no evaluation was asked for'}.")
 
 

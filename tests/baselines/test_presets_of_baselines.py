@@ -64,6 +64,12 @@ def test_presets_equal_the_papers_tables(name, algorithm):
     assert math.exp(agent["policy_kwargs"].get("log_std_init", 0.0)) == pytest.approx(std, rel=1e-5)
 
 
+@pytest.mark.parametrize(("name", "critic_epochs"), [("mujoco", 3), ("metaworld", 1), ("box-pushing-dense", 1)])
+def test_crossq_updates_its_policy_as_often_as_the_tables_say(name, critic_epochs):
+    """Epochs of the critic for one of the policy."""
+    assert read_preset(name, algorithm="crossq")["agent"]["policy_delay"] == critic_epochs
+
+
 def test_every_column_of_the_tables_is_compared():
     without = {("metaworld", "td3")}  # in no table
     assert {pair for pair in ALL if pair[1] != "tsac"} - without == set(TABLES)

@@ -40,7 +40,7 @@ def limits(monkeypatch):
     before = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (12 * 2**30, before[1]))
 
-    def only_begin(folder, asked, progress, wandb=False):
+    def only_begin(folder, asked, progress, wandb=False, minutes=None):
         begun = training.Training(folder, asked, progress, wandb)
         begun.close()
 

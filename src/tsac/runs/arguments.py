@@ -27,6 +27,7 @@ class Asked(NamedTuple):
     folder: Path
     verbose: bool
     wandb: bool
+    minutes: float | None
 
 
 def parse_train(words: list[str]) -> Asked:
@@ -47,6 +48,7 @@ def parse_train(words: list[str]) -> Asked:
     parser.add_argument("--folder", type=Path, help="where everything of the run is kept; runs/TASK-ALGORITHM-SEED")
     parser.add_argument("--verbose", action="store_true", help="SB3's tables instead of a progress line")
     parser.add_argument("--wandb", action="store_true", help="log to Weights & Biases, too")
+    parser.add_argument("--minutes", type=positive, help="stop after that time; `tsac resume` goes on")
     parser.add_argument("-h", "--help", action="store_true", help="this; with a preset and a task, its settings, too")
     asked, rest = parser.parse_known_args(words)
     if asked.help:
@@ -64,7 +66,15 @@ def parse_train(words: list[str]) -> Asked:
     check(spec)
     check_with_task(spec)
     folder = asked.folder or Path("runs") / f"{spec.task.replace('/', '-')}-{spec.algorithm}-{spec.seed}"
-    return Asked(spec, folder, asked.verbose, asked.wandb)
+    return Asked(spec, folder, asked.verbose, asked.wandb, asked.minutes)
+
+
+def positive(text: str) -> float:
+    """A time on the command line."""
+    number = float(text)
+    if not 0.0 < number < float("inf"):
+        raise ValueError
+    return number
 
 
 def _selected(asked: argparse.Namespace) -> tuple[str, str | None, str | None, str | None, str | None]:

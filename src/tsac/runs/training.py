@@ -6,6 +6,7 @@ the run's seed and the chapter's number, and ends with a checkpoint.
 
 from __future__ import annotations
 
+import math
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -34,14 +35,17 @@ class Interrupted(Exception):  # noqa: N818 - not an error
     """The run was asked to stop, and has."""
 
 
-def train(folder: RunFolder, spec: RunSpec, progress: Progress, wandb: bool = False) -> Summary | None:
+def train(
+    folder: RunFolder, spec: RunSpec, progress: Progress, wandb: bool = False, minutes: float | None = None
+) -> Summary | None:
     """Train a run to its end, from where it is.
 
+    :param minutes: stop after that time as if somebody had asked for it
     :return: of the last evaluation
     """
     if spec.threads:
         torch.set_num_threads(spec.threads)
-    with folder.locked(), _asked_to_stop() as stop:
+    with folder.locked(), _asked_to_stop(minutes) as stop:
         training = Training(folder, spec, progress, wandb)
         try:
             training.go(stop)
@@ -233,9 +237,10 @@ def iterate(model: BaseAlgorithm, callback: BaseCallback) -> None:
 
 
 @contextmanager
-def _asked_to_stop() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C and SIGTERM ask to stop after the iteration; a second Ctrl-C stops at once."""
+def _asked_to_stop(minutes: float | None) -> Iterator[Callable[[], bool]]:
+    """Ctrl-C, SIGTERM and the end of the time ask to stop after the iteration; a second Ctrl-C stops at once."""
     asked: list[int] = []
+    end = math.inf if minutes is None else time.monotonic() + 60.0 * minutes
 
     def ask(number: int, _frame: Any) -> None:
         if asked and number == signal.SIGINT:
@@ -247,7 +252,7 @@ def _asked_to_stop() -> Iterator[Callable[[], bool]]:
     except ValueError:  # not the main thread: signals are somebody else's business
         before = {}
     try:
-        yield lambda: bool(asked)
+        yield lambda: bool(asked) or time.monotonic() >= end
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
