@@ -9,7 +9,17 @@ BENCH = Path(__file__).parents[1] / "benchmarks" / "bench.py"
 
 
 def test_an_update_is_not_slower_than_the_plain_one(tmp_path):
-    command = [sys.executable, "-W", "ignore", str(BENCH), "--quick", "--threads", "1", "--json", str(tmp_path / "b.json")]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        str(BENCH),
+        "--quick",
+        "--threads",
+        "1",
+        "--json",
+        str(tmp_path / "b.json"),
+    ]
     answer = subprocess.run(command, capture_output=True, text=True)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     results = json.loads((tmp_path / "b.json").read_text())

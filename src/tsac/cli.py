@@ -112,33 +112,27 @@ def export(words: list[str]) -> None:
 
 def tasks(words: list[str]) -> None:
     """list the tasks, by suite"""
-    from tsac.tasks import SUITES
+    from tsac import lists
 
     _parser("tasks", tasks).parse_args(words)
-    for suite, names in SUITES.items():
-        print(f"{suite} ({len(names)})")
-        for name in names:
-            print(f"  {name}")
-    print("Any other id that Gymnasium knows works as well.")
+    lists.tasks()
 
 
 def presets(words: list[str]) -> None:
     """list the presets, or print what one says"""
-    from tsac.runs import commands
+    from tsac import lists
 
     parser = _parser("presets", presets)
     parser.add_argument("name", nargs="?")
-    commands.presets(parser.parse_args(words).name)
+    lists.presets(parser.parse_args(words).name)
 
 
 def algorithms(words: list[str]) -> None:
     """list the algorithms"""
-    from tsac.baselines import ALGORITHMS
+    from tsac import lists
 
     _parser("algorithms", algorithms).parse_args(words)
-    width = max(map(len, ALGORITHMS))
-    for algorithm in ALGORITHMS.values():
-        print(f"{algorithm.name:<{width}}  {algorithm.summary}")
+    lists.algorithms()
 
 
 VERBS: dict[str, Callable[[list[str]], None]] = {
@@ -187,39 +181,39 @@ def main() -> None:
 
 def run(verb: Callable[[list[str]], None], words: list[str]) -> int:
     """Call a verb; what goes wrong becomes a sentence and an exit code."""
-    from gymnasium.error import DependencyNotInstalled
-
-    from tsac.agent.files import FileError
-    from tsac.runs.chapters import ResumeError
-    from tsac.runs.folder import FolderError
-    from tsac.runs.settings import SpecError
-    from tsac.runs.training import Interrupted
-    from tsac.tasks import WorkerDiedError
-
     try:
         verb(words)
-    except (SpecError, FolderError, FileError, ValueError, ImportError, FileNotFoundError) as error:
-        return _told(str(error), EXIT_INPUT)
-    except DependencyNotInstalled as error:
-        return _told(str(error), EXIT_INPUT)
-    except Interrupted:
-        return _told(f"Interrupted, and nothing is lost: go on with `tsac resume {_folder(words)}`.", EXIT_INTERRUPTED)
     except KeyboardInterrupt:
         return _told("Interrupted.", EXIT_INTERRUPTED)
     except BrokenPipeError:  # whoever read has stopped reading, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return _told("The disk is full. The last checkpoint is whole: make room, then `tsac resume`.", EXIT_ERROR)
-        return _told(str(error), EXIT_ERROR)
-    except (WorkerDiedError, ResumeError, FloatingPointError) as error:
-        return _told(str(error), EXIT_ERROR)
-    except Exception as error:  # ours to mend: keep what is needed for that, without burying the sentence under it
-        with tempfile.NamedTemporaryFile("w", prefix="tsac-", suffix=".txt", delete=False) as file:
-            traceback.print_exc(file=file)
-        return _told(f"An unexpected {type(error).__name__}: {error} (the whole story: {file.name})", EXIT_ERROR)
+    except Exception as error:
+        return _told(*_explained(error, words))
     return 0
+
+
+def _explained(error: Exception, words: list[str]) -> tuple[str, int]:
+    """A sentence and an exit code."""
+    from gymnasium.error import DependencyNotInstalled
+
+    from tsac.runs.chapters import ResumeError
+    from tsac.runs.folder import FolderError
+    from tsac.runs.training import Interrupted
+    from tsac.tasks import WorkerDiedError
+
+    if isinstance(error, Interrupted):
+        return f"Interrupted, and nothing is lost: go on with `tsac resume {_folder(words)}`.", EXIT_INTERRUPTED
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "The disk is full. The last checkpoint is whole: make room, then `tsac resume`.", EXIT_ERROR
+    if isinstance(error, FolderError | ValueError | ImportError | FileNotFoundError | DependencyNotInstalled):
+        return str(error), EXIT_INPUT
+    if isinstance(error, OSError | WorkerDiedError | ResumeError | FloatingPointError):
+        return str(error), EXIT_ERROR
+    # Ours to mend: keep what is needed for that, without burying the sentence under it.
+    with tempfile.NamedTemporaryFile("w", prefix="tsac-", suffix=".txt", delete=False) as file:
+        traceback.print_exception(error, file=file)
+    return f"An unexpected {type(error).__name__}: {error} (the whole story: {file.name})", EXIT_ERROR
 
 
 def _folder(words: list[str]) -> str:

@@ -119,9 +119,7 @@ def test_bf16_follows_the_loss_of_single_precision():
     sizes = {"width": 32, "layers": 2, "heads": 4, "max_length": 8}
     critics = [PrefixCritic(3, 2, **sizes, precision=precision) for precision in ("highest", "bf16")]
     critics[1].load_state_dict(critics[0].state_dict())
-    optimizers = [
-        engine.make_adamw(critic.parameters(), 1e-3, (0.9, 0.95), 0.0, matrix_dims=3) for critic in critics
-    ]
+    optimizers = [engine.make_adamw(critic.parameters(), 1e-3, (0.9, 0.95), 0.0, matrix_dims=3) for critic in critics]
     losses = torch.zeros(2, 1000)
     for update in range(1000):
         length = 1 + update % 8

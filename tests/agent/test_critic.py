@@ -6,7 +6,6 @@ import torch
 import tsac.agent.critic
 from tsac.agent.critic import PrefixCritic, make_critic
 
-
 CAUSAL = [
     {},
     {"body": "gru"},

@@ -9,7 +9,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 
-from tsac.baselines.gated_transformer import GatedTransformer, Gate
+from tsac.baselines.gated_transformer import Gate, GatedTransformer
 from tsac.baselines.gtrxl import GTrXL
 
 

@@ -54,7 +54,7 @@ def test_the_output_holds_all_that_the_figure_is_made_from(tmp_path):
     assert (tmp_path / "out" / "curves.png").stat().st_size > 10_000
     first = (tmp_path / "out" / "curves.png").read_bytes()
     copies = [tmp_path / "out" / name for name in ("sac", "tsac")]
-    assert compare(copies, tmp_path / "out") == text
+    assert compare([*copies, *folders], tmp_path / "out") == text
     assert (tmp_path / "out" / "curves.png").read_bytes() == first
 
 

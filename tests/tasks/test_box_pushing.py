@@ -134,9 +134,11 @@ def test_an_action_that_is_no_number_is_refused():
 
 
 def test_speed():
-    """On one core, in processor time; twice the time is allowed, since a test machine does other things too."""
+    """On one core: 2,000 steps a second and 5 ms a reset where a million additions in Python take 50 ms; on a slower
+    machine in proportion. Twice the time is allowed, since a test machine does other things too.
+    """
     env = BoxPushing()
-    steps, resets = [], []
+    steps, resets, additions = [], [], []
     for number in range(12):
         start = time.process_time()
         env.reset(seed=number)
@@ -145,5 +147,10 @@ def test_speed():
         for _ in range(100):
             env.step(env.action_space.sample())
         steps.append((time.process_time() - start) / 100)
-    assert np.median(resets) < 2 * 5e-3
-    assert np.median(steps) < 2 / 2000
+        start, total = time.process_time(), 0
+        for i in range(100_000):
+            total += i
+        additions.append(10 * (time.process_time() - start))
+    slowness = max(1.0, np.median(additions) / 50e-3)
+    assert np.median(resets) < 2 * 5e-3 * slowness
+    assert np.median(steps) < 2 / 2000 * slowness

@@ -6,6 +6,7 @@ product is a batched one.
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -96,9 +97,9 @@ class Block(nn.Module):
             qkv = self.queries_keys_values(self.norm_attention(x)).view(critics * batch, tokens, 3, parts.heads, -1)
             q, k, v = qkv.permute(2, 0, 3, 1, 4)
             mixed = F.scaled_dot_product_attention(q, k, v, is_causal=parts.causal)
-            out = self.attention_out(mixed.transpose(1, 2).reshape(critics, batch, tokens, width))
-            x = x + out if parts.residual else out
-        out = self.mlp_out(F.gelu(self.mlp_in(self.norm_mlp(x))))
+            mixed_out = self.attention_out(mixed.transpose(1, 2).reshape(critics, batch, tokens, width))
+            x = x + mixed_out if parts.residual else mixed_out
+        out: Tensor = self.mlp_out(F.gelu(self.mlp_in(self.norm_mlp(x))))
         return x + out if parts.residual else out
 
 
@@ -116,9 +117,7 @@ class TransformerBody(nn.Module):
     def __init__(self, critics: int, width: int, layers: int, max_tokens: int, parts: TransformerParts) -> None:
         super().__init__()
         if width % parts.heads:
-            raise ValueError(
-                f"The critic's width ({width}) must be a multiple of its number of heads ({parts.heads})."
-            )
+            raise ValueError(f"The critic's width ({width}) must be a multiple of its number of heads ({parts.heads}).")
         self.positions = nn.Parameter(torch.empty(critics, max_tokens, width))
         nn.init.normal_(self.positions, std=INIT_STD)
         residual_std = INIT_STD / math.sqrt(2 * layers)
@@ -267,8 +266,7 @@ class ChunkCritic(nn.Module):
         inputs = state_dim + step_in_state + max_length * (action_dim + step_in_actions)
         widths = [inputs, *[width] * layers]
         self.hidden = nn.ModuleList(
-            StackedLinear(critics, a, b, std=math.sqrt(2.0 / a), bias=True)
-            for a, b in zip(widths[:-1], widths[1:], strict=True)
+            StackedLinear(critics, a, b, std=math.sqrt(2.0 / a), bias=True) for a, b in itertools.pairwise(widths)
         )
         self.head = StackedLinear(critics, widths[-1], max_length, bias=True)
 

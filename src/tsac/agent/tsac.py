@@ -383,7 +383,7 @@ class TSAC(OffPolicyAlgorithm):
 
     @torch.no_grad()
     def next_state_values(self, segments: SegmentBatch) -> Tensor:
-        """V of the state that every step leads to: one sampled action (or chunk), the critics of the last copy, no entropy."""
+        """Value of the state that every step leads to: one sampled action or chunk, without entropy."""
         batch, length, _ = segments.next_observations.shape
         states = segments.next_observations.reshape(batch * length, -1)
         steps = (segments.steps + 1).view(-1)

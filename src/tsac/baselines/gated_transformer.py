@@ -1,4 +1,4 @@
-"""The Gated Transformer-XL (Parisotto et al., 2020): attention over a memory of the past, gates instead of residuals."""
+"""The Gated Transformer-XL (Parisotto et al., 2020): attention over a memory of the past, gates for residuals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Memory(NamedTuple):
     """What every layer read in the last steps, oldest first."""
 
     content: Tensor  # [batch, layers, length, width]
-    count: Tensor  # how many of them belong to the running episode  # [batch]
+    own: Tensor  # how many of them belong to the running episode  # [batch]
 
 
 class Gate(nn.Module):
@@ -126,7 +126,7 @@ class GatedTransformer(nn.Module):
         :return: outputs  # [batch, time, width], and the memory for the steps after
         """
         time, length = observations.shape[1], self.memory_length
-        distance, seen = self._seen(time, memory.count, starts)
+        distance, seen = self._seen(time, memory.own, starts)
         encoded = encode_distances(length + time, self.width).to(observations)
         x = self.embed(observations)
         contents = []
@@ -135,7 +135,7 @@ class GatedTransformer(nn.Module):
             contents.append(torch.cat([remembered, x.detach()], dim=1)[:, time:])  # no gradient into the past
             x = layer(x, remembered, encoded, distance, seen)
         since_start = (starts.flip(1).cumsum(dim=1) == 0).sum(dim=1) + 1  # steps from the last start on
-        count = torch.where(starts.any(dim=1), since_start, memory.count + time).clamp(max=length)
+        count = torch.where(starts.any(dim=1), since_start, memory.own + time).clamp(max=length)
         return x, Memory(torch.stack(contents, dim=1), count)
 
     def _seen(self, time: int, count: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:

@@ -129,7 +129,7 @@ class GTrXL(PPO):
         gamma: float = 0.99,
         gae_lambda: float = 0.95,
         clip_range: float | Schedule = 0.2,
-        clip_range_vf: None | float | Schedule = None,
+        clip_range_vf: float | Schedule | None = None,
         normalize_advantage: bool = True,
         ent_coef: float = 0.0,
         vf_coef: float = 0.5,
@@ -202,7 +202,7 @@ class GTrXL(PPO):
             if not callback.on_step():
                 return False
             self._update_info_buffer(infos, dones)
-            for number in np.flatnonzero(dones):
+            for number in np.flatnonzero(dones).tolist():
                 if infos[number].get("TimeLimit.truncated", False):
                     final = infos[number]["terminal_observation"]
                     rewards[number] += self.gamma * self._value(final, memory, number)
@@ -282,7 +282,9 @@ class GTrXL(PPO):
         for name, values in records.items():
             self.logger.record(f"train/{name}", float(np.mean(values)))
         buffer = self.rollout_buffer
-        self.logger.record("train/explained_variance", explained_variance(buffer.values.ravel(), buffer.returns.ravel()))
+        self.logger.record(
+            "train/explained_variance", explained_variance(buffer.values.ravel(), buffer.returns.ravel())
+        )
         self.logger.record("train/std", float(self.policy.log_std.detach().exp().mean()))
         self.logger.record("train/clip_range", clip_range)
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass, field
-from typing import Any
-
-from stable_baselines3.common.base_class import BaseAlgorithm
+from typing import TYPE_CHECKING, Any
 
 from tsac.near import nearest
+
+if TYPE_CHECKING:
+    from stable_baselines3.common.base_class import BaseAlgorithm
 
 
 @dataclass(frozen=True)

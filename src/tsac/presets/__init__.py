@@ -12,7 +12,6 @@ from importlib import resources
 from typing import Any, Literal
 
 import yaml
-from stable_baselines3.common.utils import LinearSchedule
 
 from tsac.near import nearest
 
@@ -90,6 +89,8 @@ def merge(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 def agent_arguments(preset: dict[str, Any]) -> dict[str, Any]:
     """The preset's ``agent`` section as constructor arguments of ``TSAC``."""
+    from stable_baselines3.common.utils import LinearSchedule
+
     arguments = dict(preset["agent"])
     for key in ("learning_rate", "critic_learning_rate"):
         if isinstance(arguments.get(key), list):

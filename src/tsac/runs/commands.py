@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import resources
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from tsac import presets as preset_files
-from tsac.near import nearest
 from tsac.runs import checkpoints, curves, records
 from tsac.runs.agents import load_agent, predictor
 from tsac.runs.evaluation import evaluate_file, summary
@@ -90,15 +87,3 @@ def export(source: Path, output: Path, best: bool) -> None:
     from tsac.runs.export import export_onnx
 
     print(export_onnx(_policy_of(source, best), output))
-
-
-def presets(name: str | None) -> None:
-    if name is None:
-        for known in preset_files.preset_names():
-            algorithms = ", ".join(preset_files.preset_algorithms(known))
-            print(f"{known}: {preset_files.read_table(known)['suite']}; {algorithms}")
-        print("laptop: that of the task's suite, for two CPU cores (as --scale laptop)")
-        return
-    if name not in preset_files.preset_names():
-        raise SpecError(f"There is no preset {name!r}.{nearest(name, preset_files.preset_names())}")
-    print(resources.files(preset_files).joinpath(f"{name}.yaml").read_text("utf-8"), end="")

@@ -40,7 +40,7 @@ def collect(folders: list[Path], output: Path) -> list[Path]:
                     raise FolderError(f"{folder} has no {name} yet.")
                 shutil.copyfile(folder / name, target / name)
         collected.append(target)
-    return collected
+    return list(dict.fromkeys(collected))  # the same run may have been named twice
 
 
 def read_curves(folders: list[Path]) -> dict[str, dict[str, Curve]]:

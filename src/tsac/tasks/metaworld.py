@@ -71,6 +71,8 @@ class MetaWorldTask(gym.Env[Array, Array]):
     :param render_mode: ``rgb_array`` or None
     """
 
+    metadata = {"render_modes": ["rgb_array"]}
+
     def __init__(self, name: str, render_mode: str | None = None) -> None:
         from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 
