@@ -13,7 +13,8 @@ from tsac.studies.statistics import interquartile_mean
 def folder(path, algorithm, seed, totals, success=None):
     path.mkdir(parents=True)
     spec = {"task": "T", "algorithm": algorithm, "seed": seed}
-    (path / "run.json").write_text(json.dumps({"spec": spec}))
+    facts = {"spec": spec, "commit": f"c{seed}", "machine": {"processor": "P", "cores": 2}, "started": "2026-01-02T03"}
+    (path / "run.json").write_text(json.dumps(facts))
     rows = ["step,seconds,episode,return,length,success"]
     for number, total in enumerate(totals, 1):
         for episode in range(2):
@@ -52,6 +53,9 @@ def test_the_output_holds_all_that_the_figure_is_made_from(tmp_path):
     text = compare(folders, tmp_path / "out")
     assert "| T | tsac | 1 | return 4 (4 to 4) | 4 | 70 |" in text.replace("4.5", "4")
     assert (tmp_path / "out" / "curves.png").stat().st_size > 10_000
+    said = (tmp_path / "out" / "table.md").read_text()
+    assert "2 runs; commit c0; P (2 cores)" in said
+    assert "started 2026-01-02" in said
     first = (tmp_path / "out" / "curves.png").read_bytes()
     copies = [tmp_path / "out" / name for name in ("sac", "tsac")]
     assert compare([*copies, *folders], tmp_path / "out") == text

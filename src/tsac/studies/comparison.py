@@ -91,8 +91,25 @@ def table(grouped: dict[str, dict[str, Curve]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def draw(grouped: dict[str, dict[str, Curve]], path: Path) -> None:
-    """Tasks in columns; over steps above, over seconds of training below."""
+def origin(folders: list[Path]) -> str:
+    """Where the numbers come from, in a line: commits, machines, threads, dates."""
+    facts = [RunFolder(folder).read_facts() for folder in folders]
+
+    def all_of(values: list[Any]) -> str:
+        return ", ".join(dict.fromkeys(str(value) for value in values))
+
+    machines = [
+        f"{one.get('machine', {}).get('processor')} ({one.get('machine', {}).get('cores')} cores)" for one in facts
+    ]
+    return (
+        f"{len(facts)} runs; commit {all_of([one.get('commit') for one in facts])}; {all_of(machines)}; threads a run: "
+        f"{all_of([one['spec'].get('threads') for one in facts])}; "
+        f"started {all_of(sorted(str(one.get('started'))[:10] for one in facts))}"
+    )
+
+
+def draw(grouped: dict[str, dict[str, Curve]], path: Path, source: str = "") -> None:
+    """Tasks in columns; over steps above, over seconds of training below; in small print, where it comes from."""
     try:
         import matplotlib
     except ModuleNotFoundError as error:
@@ -114,7 +131,8 @@ def draw(grouped: dict[str, dict[str, Curve]], path: Path) -> None:
         axes[0][column].set(title=task, xlabel="environment steps", ylabel=f"{what}, IQM")
         axes[1][column].set(xlabel="seconds of training, evaluations left out", ylabel=f"{what}, IQM")
         axes[0][column].legend(loc="upper left", fontsize="small")
-    figure.tight_layout()
+    figure.text(0.01, 0.005, source, fontsize=6, color="grey")
+    figure.tight_layout(rect=(0.0, 0.02, 1.0, 1.0))
     figure.savefig(path, dpi=120)
     plt.close(figure)
 
@@ -129,10 +147,13 @@ def _draw_curve(axis: Any, x: NDArray[Any], estimate: Estimate, curve: Curve, co
 
 def compare(folders: list[Path], output: Path) -> str:
     """Collect runs into a folder, with a figure and a table. Returns the table."""
-    grouped = read_curves(collect(folders, output))
+    collected = collect(folders, output)
+    grouped = read_curves(collected)
     if not grouped:
         raise FolderError("None of these runs has an evaluation yet.")
-    draw(grouped, output / "curves.png")
+    source = origin(collected)
+    draw(grouped, output / "curves.png", source)
     text = table(grouped)
-    (output / "table.md").write_text(text)
+    made = f"Made by `tsac compare {output}/*/ --output {output}` from the records beside this file: {source}.\n"
+    (output / "table.md").write_text(f"{made}\n{text}")
     return text
