@@ -15,6 +15,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNorm
 
 import tsac.agent.tsac
 from tsac import TSAC
+from tsac.agent.segments import SegmentBatch
 
 SMALL = {
     "batch_size": 8,
@@ -278,6 +279,26 @@ def test_a_saved_replay_buffer_is_the_same_and_another_agents_is_refused(tmp_pat
     for wrong in (agent(segment_length=16), agent(make_vec_env("Pendulum-v1", 2))):
         with pytest.raises(ValueError, match="The saved replay buffer has"):
             wrong.load_replay_buffer(tmp_path / "buffer")
+    exactly_as_large = agent(buffer_size=64)
+    exactly_as_large.load_replay_buffer(tmp_path / "buffer")
+    assert exactly_as_large.replay_buffer.size() == 64
+    of_another_task = agent(Task()).learn(60)
+    with pytest.raises(ValueError, match="of another task: its actions have the shape"):
+        of_another_task.load_replay_buffer(tmp_path / "buffer")
+    assert of_another_task.replay_buffer.size() == 64  # nothing was touched
+
+
+def test_what_is_given_to_load_replaces_what_was_saved(tmp_path):
+    agent().learn(60).save(tmp_path / "agent")
+    loaded = TSAC.load(tmp_path / "agent", critic_betas=(0.8, 0.9), weight_decay=0.1, gamma=0.5)
+    groups = loaded.critic_optimizer.param_groups
+    assert [(group["betas"], group["weight_decay"]) for group in groups] == [((0.8, 0.9), 0.1), ((0.8, 0.9), 0.0)]
+    assert [group["weight_decay"] for group in loaded.actor_optimizer.param_groups] == [0.1, 0.0]
+    assert loaded.gamma == 0.5
+    with pytest.raises(ValueError, match=r"cannot be loaded with another ent_coef: .* cannot be replaced"):
+        TSAC.load(tmp_path / "agent", ent_coef=0.1)
+    with pytest.raises(ValueError, match="gamma must be between 0 and 1"):
+        TSAC.load(tmp_path / "agent", gamma=2.0)
 
 
 def test_arguments_are_not_changed():
@@ -358,7 +379,9 @@ def gradients(model, window):
     return loss.item(), torch.cat([parameter.grad.flatten() for parameter in model.critic.parameters()])
 
 
-@pytest.mark.parametrize("options", [{}, {"windows": "per_segment"}, {"return_propagation": "longest"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"windows": "per_segment"}, {"return_propagation": "longest"}, {"chunk_length": 3}]
+)
 def test_nothing_leaks_over_an_end(options):
     model = agent(Task(), learning_starts=10_000, **options)
     model.learn(400)
@@ -475,6 +498,13 @@ def test_updates_per_step_do_not_depend_on_the_number_of_environments():
         ({"replay_buffer_class": ReplayBuffer}, "learns from segments"),
         ({"policy_kwargs": {"step_index": ["actor"]}}, "needs episode_length"),
         ({"policy_kwargs": {"step_index": ["critic"]}}, "step_index may name"),
+        ({"policy_kwargs": {"n_critics": 0}}, "must be at least 1"),
+        ({"policy_kwargs": {"net_arch": {"mean": [8]}}}, "one for mean and one for std"),
+        ({"policy_kwargs": {"entropy": "gaussian"}}, "decided by the algorithm"),
+        ({"policy_kwargs": {"critic_body": "gru", "critic_causal": False}}, "an option of the Transformer"),
+        ({"policy_kwargs": {"critic_body": "lstm"}, "precision": "bf16"}, "not for this critic"),
+        ({"policy_kwargs": {"critic_residual": False}, "precision": "bf16"}, "not for this critic"),
+        ({"policy_kwargs": {"critic_causal": False}, "windows": "per_segment"}, "looks ahead"),
     ],
 )
 def test_impossible_settings_are_refused_in_a_sentence(options, message):
@@ -648,6 +678,30 @@ def test_an_actor_of_chunks_is_improved_on_the_value_of_the_whole_chunk():
     expected = -(values + model.temperature() * sample.entropy).mean()
     loss, _ = model.update_actor(states, steps, noise=torch.zeros(8, 4))
     torch.testing.assert_close(loss, expected.detach(), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("windows", ["shared", "per_segment"])
+def test_the_value_of_a_chunk_that_reaches_beyond_an_end_is_that_up_to_the_end(windows):
+    model = agent(chunk_length=4, windows=windows, batch_size=3, segment_length=10, max_length=6)
+    none = torch.zeros(3, 10, dtype=torch.bool)
+    observations = torch.randn(3, 10, 3)
+    segments = SegmentBatch(
+        observations, observations, torch.rand(3, 10, 1), torch.randn(3, 10), none.clone(), none.clone(), none.long()
+    )
+    segments.ends[0, 2] = segments.terminated[0, 2] = True
+    segments.ends[1, 4] = True
+    values = torch.randn(3, 10)
+    start, length = (1, 6) if windows == "shared" else (torch.tensor([1, 1, 1]), torch.tensor([6, 6, 6]))
+    window = model.make_window(segments, values, start, length)
+    assert window.valid.all()
+    assert torch.equal(window.targets[0, 1:], window.targets[0, 1].expand(5))
+    assert torch.equal(window.targets[1, 3:], window.targets[1, 3].expand(3))
+    assert window.targets[2].unique().numel() == 6
+    # What is fed in there is arbitrary, and not what happened after the end.
+    again = model.make_window(segments, values, start, length)
+    same = (window.actions == again.actions).all(dim=-1)
+    assert same.tolist() == [[True] * 2 + [False] * 4, [True] * 4 + [False] * 2, [True] * 6]
+    assert window.actions.abs().max() <= 1.0
 
 
 @pytest.mark.parametrize("body", ["gru", "lstm", "mlp"])

@@ -6,6 +6,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 
@@ -133,6 +134,28 @@ def test_pieces_of_the_rollout_are_evaluated_as_they_were_collected():
     distribution = model.policy.distribution.proba_distribution(means.flatten(0, 1), model.policy.log_std)
     log_probs = distribution.log_prob(data["actions"].flatten(0, 1))
     torch.testing.assert_close(log_probs, data["log_probs"].flatten(), rtol=1e-4, atol=1e-5)
+
+
+def test_after_a_stop_it_starts_anew():
+    """The environments have gone on by a step that was not kept: nothing of before may be remembered."""
+    model = GTrXL("MlpPolicy", "Pendulum-v1", n_steps=20, sequence_length=4, batch_size=8, device="cpu")
+    model.learn(20)
+    assert model._memory is not None
+
+    class Stop(BaseCallback):
+        def _on_step(self):
+            return self.num_timesteps < 27
+
+    model.learn(20, callback=Stop(), reset_num_timesteps=False)
+    assert model._memory is None
+    model.learn(20, reset_num_timesteps=False)
+    assert model._memory.own.tolist() == [20]
+
+
+def test_a_minibatch_of_one_step_is_no_number_to_divide_by():
+    model = GTrXL("MlpPolicy", "Pendulum-v1", n_steps=9, sequence_length=1, batch_size=4, n_epochs=1, device="cpu")
+    model.learn(9)
+    assert all(parameter.isfinite().all() for parameter in model.policy.parameters())
 
 
 def test_lengths_that_do_not_fit_are_refused():

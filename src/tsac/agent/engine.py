@@ -54,10 +54,17 @@ def make_adamw(
     """
     parameters = list(parameters)
     groups = [
-        {"params": [p for p in parameters if p.dim() >= matrix_dims], "weight_decay": weight_decay},
-        {"params": [p for p in parameters if p.dim() < matrix_dims], "weight_decay": 0.0},
+        {"params": [p for p in parameters if p.dim() >= matrix_dims], "weight_decay": weight_decay, "decays": True},
+        {"params": [p for p in parameters if p.dim() < matrix_dims], "weight_decay": 0.0, "decays": False},
     ]
     return torch.optim.AdamW([g for g in groups if g["params"]], lr=lr, betas=betas, fused=True)
+
+
+def set_options(optimizer: torch.optim.Optimizer, betas: tuple[float, float], weight_decay: float) -> None:
+    """Of an optimiser that ``make_adamw`` made."""
+    for group in optimizer.param_groups:
+        group["betas"] = tuple(betas)
+        group["weight_decay"] = weight_decay if group["decays"] else 0.0
 
 
 def step(optimizer: torch.optim.Optimizer, max_norm: float | None, stacked: bool = False) -> Tensor:

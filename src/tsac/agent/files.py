@@ -125,6 +125,8 @@ def _pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
         value = value.item()
     if value is None or isinstance(value, bool | int | str):
         return value
+    if isinstance(value, Path):
+        return str(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else {"$float": str(value)}
     if isinstance(value, Tensor):

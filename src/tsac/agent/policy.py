@@ -112,6 +112,12 @@ class TSACPolicy(BasePolicy):
             raise ValueError(f"step_index may name {', '.join(STEP_INPUTS)}; got {unknown[0]!r}.")
         if step_index and episode_length is None:
             raise ValueError("step_index needs episode_length, the fixed number of steps of the task's episodes.")
+        if n_critics < 1 or critic_layers < 1:
+            raise ValueError(f"n_critics and critic_layers must be at least 1; got {n_critics} and {critic_layers}.")
+        if isinstance(net_arch, dict) and set(net_arch) != {"mean", "std"}:
+            raise ValueError(
+                f"net_arch must be a list of widths, or have one for mean and one for std; got {net_arch}."
+            )
         activation: type[nn.Module] = getattr(nn, activation_fn) if isinstance(activation_fn, str) else activation_fn
         layers = net_arch if isinstance(net_arch, dict) else {"mean": net_arch, "std": net_arch}
 

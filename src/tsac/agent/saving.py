@@ -103,6 +103,11 @@ def restore_agent(
     except files.FileError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, AssertionError, IndexError) as error:
+        if overrides:
+            raise files.FileError(
+                f"{path} cannot be loaded with another {', '.join(overrides)}: {files.reason(error)} (What decides how "
+                "many networks and optimisers there are, and how large, cannot be replaced.)"
+            ) from error
         raise files.FileError(
             f"{path} does not describe an agent of the kind {kind.__name__}: {files.reason(error)}"
         ) from error

@@ -209,9 +209,17 @@ class SegmentReplayBuffer(ReplayBuffer):
             raise ValueError(
                 f"The saved replay buffer holds {stored} segments, this agent's has room for {self.capacity}."
             )
+        for name in (*STORED, "finals"):
+            saved, own = content["segments"][name], getattr(self, f"_{name}")
+            if (saved.dtype, saved.shape[1:]) != (own.dtype, own.shape[1:]):
+                raise ValueError(
+                    f"The saved replay buffer is of another task: its {name} have the shape {list(saved.shape[1:])}, "
+                    f"this agent's {list(own.shape[1:])}."
+                )
         self.reset()
         self.put(0, content["segments"])
-        self.pos, self.full, self.written = content["pos"] % self.capacity, content["full"], stored
+        self.full = content["full"] or stored == self.capacity
+        self.pos, self.written = content["pos"] % self.capacity, stored
         self.set_unfinished_state(content["unfinished"])
 
     def unfinished_state(self) -> dict[str, Any]:

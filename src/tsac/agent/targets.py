@@ -56,6 +56,16 @@ def prefix_targets(rewards: Tensor, next_values: Tensor, terminated: Tensor, gam
     return reward_sums + gamma * discounts * next_values * ~terminated
 
 
+def carry_over_ends(targets: Tensor, valid: Tensor) -> Tensor:
+    """Prefixes that reach beyond a window's first end get the target of the prefix up to it.
+
+    For policies that choose chunks of actions: an end drops the rest of a chunk, which adds nothing, whatever it is.
+    Otherwise nothing would train the value of a chunk that is chosen shortly before an end.
+    """
+    last = valid.sum(dim=1, keepdim=True) - 1  # valid steps are the first ones
+    return torch.where(valid, targets, targets.gather(1, last))
+
+
 def average_targets(targets: Tensor) -> Tensor:
     """Eq. 3: the target of prefix n becomes the mean of the targets of the horizons 1 to n."""
     horizons = torch.arange(1, targets.shape[1] + 1, device=targets.device, dtype=targets.dtype)

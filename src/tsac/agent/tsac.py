@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
@@ -17,13 +16,13 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.preprocessing import get_action_dim, is_image_space
+from stable_baselines3.common.preprocessing import get_action_dim
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, RolloutReturn, Schedule, TrainFreq
 from stable_baselines3.common.utils import FloatSchedule, get_system_info, update_learning_rate
 from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
-from tsac.agent import engine, files, saving
+from tsac.agent import checks, engine, files, saving
 from tsac.agent.actor import Actor, EntropyForm
 from tsac.agent.blocks import Precision
 from tsac.agent.critic import Critic
@@ -33,6 +32,7 @@ from tsac.agent.targets import (
     ReturnPropagation,
     ValueReduction,
     average_targets,
+    carry_over_ends,
     horizon_weights,
     prefix_targets,
     reduce_values,
@@ -71,7 +71,7 @@ class TSAC(OffPolicyAlgorithm):
     :param buffer_size: capacity of the replay buffer in transitions
     :param segment_length: steps per environment and iteration; the unit of storage
     :param batch_size: segments in a batch
-    :param min_length: shortest window
+    :param min_length: shortest window that is drawn; what reaches beyond the end of its segment is cut off
     :param max_length: longest window, and so the longest horizon
     :param chunk_length: actions that the policy chooses at once and executes without looking; 1: the method
     :param windows: ``"shared"``: all segments of a batch use the same start and length; within a round, every start
@@ -207,7 +207,7 @@ class TSAC(OffPolicyAlgorithm):
             support_multi_env=True,
         )
         if env is not None:  # None only while loading a saved agent
-            check_spaces(self.observation_space, self.action_space)
+            checks.check_spaces(self.observation_space, self.action_space)
         if _init_setup_model:
             self._setup_model()
 
@@ -235,7 +235,7 @@ class TSAC(OffPolicyAlgorithm):
 
         preset = read_preset(name, reading, scale=scale)
         arguments = agent_arguments(preset)
-        policy_kwargs = {**arguments.pop("policy_kwargs", {}), **overrides.pop("policy_kwargs", {})}
+        policy_kwargs = {**arguments.pop("policy_kwargs", {}), **(overrides.pop("policy_kwargs", None) or {})}
         if isinstance(env, str):
             env = make_vec_env(env, n_envs=preset["environments"], seed=overrides.get("seed"))
         fitting = "MultiInputPolicy" if isinstance(env.observation_space, spaces.Dict) else "MlpPolicy"
@@ -245,7 +245,7 @@ class TSAC(OffPolicyAlgorithm):
     # ------------------------------------------------------------------------------------------ setting up
 
     def _setup_model(self) -> None:
-        self._check_settings()
+        checks.check_settings(self)
         self.train_freq = self.segment_length  # what SB3 calls an iteration's steps and its rounds
         self.gradient_steps = self.rounds if self.rounds > 0 else self.n_envs
         given = self.policy_kwargs, self.replay_buffer_kwargs
@@ -293,61 +293,6 @@ class TSAC(OffPolicyAlgorithm):
     def _target_free(self) -> bool:
         """A hard copy at the start of every round: the critic of that moment is its own target."""
         return self.tau == 1.0 and self.freeze_interval in (None, self.critic_updates)
-
-    def _check_settings(self) -> None:
-        def one_of(name: str, choices: Sequence[str]) -> None:
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name} must be one of {', '.join(choices)}; got {getattr(self, name)!r}.")
-
-        one_of("windows", ["shared", "per_segment"])
-        one_of("value_reduction", ["min", "mean", "random"])
-        one_of("return_propagation", ["gradients", "targets", "longest"])
-        one_of("entropy", ["gaussian", "squashed"])
-        one_of("precision", ["highest", "bf16"])
-        if not 1 <= self.min_length <= self.max_length:
-            raise ValueError(
-                f"Window lengths need 1 <= min_length <= max_length; got {self.min_length}, {self.max_length}."
-            )
-        if self.max_length > self.segment_length:
-            raise ValueError(
-                f"A window (max_length={self.max_length}) must fit in a segment ({self.segment_length} steps)."
-            )
-        if not 1 <= self.chunk_length <= self.max_length:
-            raise ValueError(
-                f"The critic values up to max_length={self.max_length} actions, and so chunks of 1 to as many; "
-                f"got chunk_length={self.chunk_length}."
-            )
-        for name in ("critic_updates", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
-        if self.rounds < 1 and self.rounds != -1:
-            raise ValueError(f"rounds must be at least 1, or -1 for one per environment; got {self.rounds}.")
-        if self.actor_updates < 0:
-            raise ValueError(f"actor_updates must not be negative; got {self.actor_updates}.")
-        if not 0.0 <= self.gamma <= 1.0:
-            raise ValueError(f"gamma must be between 0 and 1; got {self.gamma}.")
-        if self.max_grad_norm is not None and self.max_grad_norm <= 0.0:
-            raise ValueError(f"max_grad_norm must be above 0, or None for no clipping; got {self.max_grad_norm}.")
-        if not 0.0 < self.tau <= 1.0:
-            raise ValueError(f"tau must be above 0 and at most 1; got {self.tau}.")
-        if self.freeze_interval is not None:
-            if self.tau != 1.0:
-                raise ValueError("freeze_interval belongs to the hard copy: use it with tau=1, or leave it out.")
-            if self.freeze_interval < self.critic_updates:
-                raise ValueError(
-                    f"Next-state values are computed once a round, so freeze_interval ({self.freeze_interval}) must be "
-                    f"at least critic_updates ({self.critic_updates})."
-                )
-        if self.replay_buffer_class is None or not issubclass(self.replay_buffer_class, SegmentReplayBuffer):
-            raise ValueError("T-SAC learns from segments: replay_buffer_class must be a SegmentReplayBuffer.")
-        if isinstance(self.ent_coef, str):
-            first = self.ent_coef.removeprefix("auto")
-            if first == self.ent_coef or (first and not _is_positive_number(first.removeprefix("_"))):
-                raise ValueError(
-                    f'ent_coef must be a number, "auto" or "auto_" and a number above 0; got {self.ent_coef!r}.'
-                )
-        elif self.ent_coef < 0.0:
-            raise ValueError(f"ent_coef must not be negative; got {self.ent_coef}.")
 
     def _get_policy_from_name(self, policy_name: str) -> type[BasePolicy]:
         if policy_name not in self.policy_aliases:
@@ -424,10 +369,16 @@ class TSAC(OffPolicyAlgorithm):
             states, steps = segments.observations[rows, start], segments.steps[rows, start]
             valid = valid_steps(cut(segments.ends)) & (offsets < length.unsqueeze(1))
         targets = prefix_targets(cut(segments.rewards), cut(next_values), cut(segments.terminated), self.gamma)
+        actions = cut(segments.actions) * valid.unsqueeze(-1)
+        if self.chunk_length > 1:
+            drawn = torch.ones_like(valid) if isinstance(length, int) else offsets < length.unsqueeze(1)
+            beyond = (drawn & ~valid).unsqueeze(-1)  # what a chunk holds there makes no difference, and is to make none
+            actions = torch.where(beyond, torch.rand_like(actions) * 2.0 - 1.0, actions)
+            targets, valid = carry_over_ends(targets, valid), drawn
         if self.return_propagation == "targets":
             targets = average_targets(targets)
         weights = horizon_weights(valid, length, self.return_propagation, targets.dtype)
-        return Window(states, cut(segments.actions) * valid.unsqueeze(-1), targets, valid, weights, steps, length)
+        return Window(states, actions, targets, valid, weights, steps, length)
 
     def update_critic(self, window: Window) -> tuple[Tensor, Tensor]:
         """One step of all critics towards the targets of a window (eq. 5).
@@ -489,8 +440,8 @@ class TSAC(OffPolicyAlgorithm):
         return self.fixed_ent_coef if self.ent_coef_parameter is None else F.softplus(self.ent_coef_parameter)
 
     def _update_learning_rates(self) -> None:
-        actor_rate = self.lr_schedule(self._current_progress_remaining)
-        critic_rate = self.critic_lr_schedule(self._current_progress_remaining)
+        left = max(self._current_progress_remaining, 0.0)  # the last iteration may exceed what was asked for
+        actor_rate, critic_rate = self.lr_schedule(left), self.critic_lr_schedule(left)
         update_learning_rate(self.critic_optimizer, critic_rate)
         update_learning_rate(self.actor_optimizer, actor_rate)
         if self.ent_coef_optimizer is not None:
@@ -681,13 +632,18 @@ class TSAC(OffPolicyAlgorithm):
         dictionary = isinstance(content.get("observation_space"), spaces.Dict)
         policy = "MultiInputPolicy" if dictionary else "MlpPolicy"
         overrides = {**(custom_objects or {}), **kwargs}
-        return saving.restore_agent(
+        model = saving.restore_agent(
             cls, content, found, policy=overrides.pop("policy", policy), env=env, device=device, **overrides
         )
+        # The file's optimisers come with their own; what was given instead counts.
+        engine.set_options(model.critic_optimizer, model.critic_betas, model.weight_decay)
+        engine.set_options(model.actor_optimizer, model.actor_betas, model.weight_decay)
+        return model
 
     def save_replay_buffer(self, path: Any) -> None:
         """As in SB3, but as a safetensors file: the complete segments."""
         path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
         files.write(path if path.suffix else path.with_name(path.name + files.SUFFIX), self.replay_buffer.content())
 
     def load_replay_buffer(self, path: Any, truncate_last_traj: bool = True) -> None:
@@ -716,22 +672,3 @@ def draw_without_replacement(population: int, count: int) -> list[int]:
     while len(drawn) < count:
         drawn += torch.randperm(population).tolist()
     return drawn[:count]
-
-
-def check_spaces(observations: spaces.Space[Any], actions: spaces.Space[Any]) -> None:
-    """Refuse what T-SAC cannot learn from, in a sentence."""
-    if not isinstance(actions, spaces.Box):
-        raise ValueError(f"T-SAC needs continuous actions, a Box; this task has {actions}.")
-    parts = observations.spaces.values() if isinstance(observations, spaces.Dict) else [observations]
-    for part in parts:
-        if is_image_space(part):
-            raise ValueError(
-                f"T-SAC does not learn from images; supported are vectors and dictionaries of vectors, not {part}."
-            )
-
-
-def _is_positive_number(text: str) -> bool:
-    try:
-        return 0.0 < float(text) < float("inf")
-    except ValueError:
-        return False

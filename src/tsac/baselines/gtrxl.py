@@ -16,7 +16,7 @@ from stable_baselines3.common.distributions import DiagGaussianDistribution
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, CombinedExtractor, FlattenExtractor
 from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs, Schedule
-from stable_baselines3.common.utils import explained_variance, obs_as_tensor
+from stable_baselines3.common.utils import ConstantSchedule, explained_variance, obs_as_tensor
 from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor, nn
 
@@ -48,6 +48,13 @@ class GTrXLPolicy(BasePolicy):
         if isinstance(observation_space, spaces.Dict):
             extractor = CombinedExtractor
         super().__init__(observation_space, action_space, features_extractor_class=extractor)
+        self._arguments = {
+            "layers": layers,
+            "heads": heads,
+            "head_size": head_size,
+            "memory_length": memory_length,
+            "log_std_init": log_std_init,
+        }
         self.features_extractor = self.make_features_extractor()
         features = self.features_extractor.features_dim
         self.body = GatedTransformer(features, layers, heads, head_size, memory_length)
@@ -59,6 +66,11 @@ class GTrXLPolicy(BasePolicy):
         self.log_std = nn.Parameter(torch.full((actions,), log_std_init))
         self.distribution = DiagGaussianDistribution(actions)
         self.optimizer = torch.optim.Adam(self.parameters(), lr=lr_schedule(1), eps=1e-5)
+
+    def _get_constructor_parameters(self) -> dict[str, Any]:
+        """For ``save`` and ``load``."""
+        own = {"observation_space": self.observation_space, "action_space": self.action_space}
+        return {**own, "lr_schedule": ConstantSchedule(0.0), **self._arguments}
 
     def read(self, features: Tensor, memory: Memory, starts: Tensor) -> tuple[Tensor, Tensor, Memory]:
         """Means and values of a piece of time  # [batch, time, actions], [batch, time]"""
@@ -200,6 +212,7 @@ class GTrXL(PPO):
             self.num_timesteps += env.num_envs
             callback.update_locals(locals())
             if not callback.on_step():
+                self._memory = self._last_obs = None  # the step is taken but not kept: start anew next time
                 return False
             self._update_info_buffer(infos, dones)
             for number in np.flatnonzero(dones).tolist():
@@ -301,7 +314,7 @@ class GTrXL(PPO):
         entropy: Tensor = distribution.entropy().mean()  # type: ignore[union-attr]
 
         advantages = data["advantages"][rows].flatten()
-        if self.normalize_advantage:
+        if self.normalize_advantage and len(advantages) > 1:
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         log_ratio = log_probs - data["log_probs"][rows].flatten()
         ratio = log_ratio.exp()
