@@ -9,7 +9,7 @@ from tsac.presets import READINGS, agent_arguments, preset_names, read_preset
 TABLES = {
     "mujoco": {
         "number of samples": (4, 20), "discount": 0.99, "epochs": 12, "epochs critic": 60, "rate": 3e-4,
-        "rate critic": 3e-4, "batch": 256, "buffer": 100_000 * 20, "actor starts": (20_000, 10_000),
+        "rate critic": 3e-4, "batch": 256, "buffer": (1_000_000 * 20, 100_000 * 20), "actor starts": (20_000, 10_000),
         "polyak": 1.0, "hidden": [256, 256], "activation": "ReLU", "heads": (4, 64), "layers": 2,
     },
     "metaworld": {

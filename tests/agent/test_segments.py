@@ -242,3 +242,12 @@ def test_memory_is_used_as_the_buffer_fills_and_stays_within_the_promise():
     empty, full = map(int, run.stdout.split())
     assert empty < 20e6
     assert full < 0.68e9
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is reserved at once elsewhere")
+def test_a_buffer_may_be_larger_than_the_machine_as_long_as_it_is_not_filled():
+    buffer = SegmentReplayBuffer(200_000_000, spaces.Box(-1, 1, (376,)), spaces.Box(-1, 1, (17,)), device="cpu")
+    assert buffer._observations.numel() * 4 > 300e9
+    for _ in range(20):
+        buffer.add(np.ones((1, 376)), np.ones((1, 376)), np.zeros((1, 17)), np.ones(1), np.zeros(1), [{}])
+    assert buffer.sample(3).observations.shape == (3, 20, 376)

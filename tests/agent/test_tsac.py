@@ -501,7 +501,7 @@ def test_updates_per_step_do_not_depend_on_the_number_of_environments():
         ({"policy_kwargs": {"n_critics": 0}}, "must be at least 1"),
         ({"policy_kwargs": {"net_arch": {"mean": [8]}}}, "one for mean and one for std"),
         ({"policy_kwargs": {"entropy": "gaussian"}}, "decided by the algorithm"),
-        ({"policy_kwargs": {"critic_body": "gru", "critic_causal": False}}, "an option of the Transformer"),
+        ({"policy_kwargs": {"critic_body": "gru", "critic_causal": False}}, "a part of the Transformer"),
         ({"policy_kwargs": {"critic_body": "lstm"}, "precision": "bf16"}, "not for this critic"),
         ({"policy_kwargs": {"critic_residual": False}, "precision": "bf16"}, "not for this critic"),
         ({"policy_kwargs": {"critic_causal": False}, "windows": "per_segment"}, "looks ahead"),

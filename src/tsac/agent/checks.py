@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tsac.agent.tsac import TSAC
 
 OF_THE_ALGORITHM = ("max_length", "chunk_length", "entropy", "precision", "target_free")
-OF_THE_TRANSFORMER = ("critic_heads", "critic_residual", "critic_causal", "critic_attention")
+PARTS_OF_THE_TRANSFORMER = ("critic_residual", "critic_causal", "critic_attention")
 
 
 def check_spaces(observations: spaces.Space[Any], actions: spaces.Space[Any]) -> None:
@@ -97,10 +97,10 @@ def check_critic(agent: TSAC) -> None:
         if name in options:
             raise ValueError(f"{name} is decided by the algorithm's own arguments, not by policy_kwargs.")
     body = options.get("critic_body", "transformer")
-    given = [name for name in OF_THE_TRANSFORMER if name in options]
-    if body != "transformer" and given:
-        raise ValueError(f"{given[0]} is an option of the Transformer; the critic's body is {body!r}.")
-    whole = body == "transformer" and all(options.get(name, True) for name in OF_THE_TRANSFORMER)
+    missing = [name for name in PARTS_OF_THE_TRANSFORMER if not options.get(name, True)]
+    if body != "transformer" and missing:
+        raise ValueError(f"{missing[0]} is a part of the Transformer; the critic's body is {body!r}.")
+    whole = body == "transformer" and not missing
     if agent.precision != "highest" and not whole:
         raise ValueError(
             f"precision={agent.precision!r} is for the Transformer with all its parts, not for this critic."

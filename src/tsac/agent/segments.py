@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import mmap
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +17,19 @@ from stable_baselines3.common.vec_env import VecNormalize
 from torch import Tensor
 
 Observation = NDArray[Any] | dict[str, NDArray[Any]]
+MAP_NORESERVE = 0x4000  # Linux's; the standard library has it from Python 3.12 on
 STORED = ("observations", "actions", "rewards", "terminated", "ends", "first_step")  # one entry per segment
+
+
+def room(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Memory that is taken up as it is written. On Linux it may be more than the machine has, as long as it stays
+    empty: a buffer for twenty million steps costs nothing in a run of one million.
+    """
+    if device.type != "cpu" or sys.platform != "linux":
+        return torch.empty(shape, dtype=dtype, device=device)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
+    memory = mmap.mmap(-1, math.prod(shape) * dtype.itemsize, flags=flags)
+    return torch.frombuffer(memory, dtype=dtype).view(shape)
 
 
 class SegmentBatch(NamedTuple):
@@ -80,7 +95,7 @@ class SegmentReplayBuffer(ReplayBuffer):
         features = get_flattened_obs_dim(observation_space)
 
         def stored(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-            return torch.empty(self.capacity, *shape, dtype=dtype, device=self.device)
+            return room((self.capacity, *shape), dtype, self.device)
 
         self._observations = stored(segment_length + 1, features)
         self._actions = stored(segment_length, self.action_dim)
