@@ -100,13 +100,13 @@ def peers() -> dict[str, Any]:
 
         made["SBX SAC"] = sbx.SAC("MlpPolicy", make_vec(TASK, 1, 0), seed=0)
     for model in made.values():
-        model.learn(300)
+        model.learn(120)  # all have begun to learn after 100 steps
     return made
 
 
 def training_row(budget: float) -> dict[str, Any]:
     """Environment steps a second, learning included."""
-    steps = 40
+    steps = 20
     models = peers()
 
     def learn(model: Any) -> Work:
