@@ -19,16 +19,16 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $@
 
 # On a slow machine the time is over before the last step: exit code 75, and `tsac resume` would go on.
-demo: $(INSTALLED) ## train T-SAC on HalfCheetah for eight minutes at most, draw its learning curve, film it
+demo: $(INSTALLED) ## train T-SAC on Hopper for eight minutes at most, draw its learning curve, film it
 	@rm -rf $(DEMO)
-	@echo "Teaching HalfCheetah-v4 to run: eight minutes at most, on two cores"
-	@$(BIN)/tsac train laptop --task HalfCheetah-v4 --seed 1 --steps 25000 --threads 2 --evaluate-every 2500 \
+	@echo "Teaching Hopper-v4 to hop: eight minutes at most, on two cores"
+	@$(BIN)/tsac train laptop --task Hopper-v4 --seed 1 --steps 30000 --threads 2 --evaluate-every 2500 \
 		--final-episodes 16 --minutes 8 --folder $(DEMO) || test $$? -eq 75
 	@$(BIN)/tsac show $(DEMO) --curve $(DEMO)/curve.png
 	@$(BIN)/tsac eval $(DEMO) --best --episodes 16 --video $(DEMO)/clip.mp4 || echo "Go on without a film."
 	@echo
 	@echo "What to try next:"
-	@echo "  $(BIN)/tsac train laptop --task Hopper-v4          100,000 steps"
+	@echo "  $(BIN)/tsac train laptop --task HalfCheetah-v4     100,000 steps"
 	@echo "  $(BIN)/tsac export $(DEMO) policy.onnx             the policy for another machine"
 	@echo "  $(BIN)/tsac tasks; $(BIN)/tsac algorithms          what else there is"
 	@echo "  the lines of Python in README.md"
