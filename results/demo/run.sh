@@ -13,13 +13,14 @@ one() {
         return
     fi
     if [ -e "$folder/run.json" ]; then
-        "$TSAC" resume "$folder"
+        "$TSAC" resume "$folder" || return
     else
         "$TSAC" train laptop --task "$task" --seed "$seed" --steps 15000 --threads 1 --device cpu \
-            --evaluate-every 2500 --evaluation-episodes 10 --final-episodes 16 --folder "$folder"
+            --evaluate-every 2500 --evaluation-episodes 10 --final-episodes 16 --folder "$folder" || return
     fi
     mkdir -p "$records"
-    cp "$folder/run.json" "$folder/evaluations.csv" "$records"
+    cp "$folder/run.json" "$records"
+    cp "$folder/evaluations.csv" "$records/unfinished" && mv "$records/unfinished" "$records/evaluations.csv"
 }
 export -f one
 

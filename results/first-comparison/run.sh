@@ -14,13 +14,14 @@ one() {
         return
     fi
     if [ -e "$folder/run.json" ]; then
-        "$TSAC" resume "$folder"
+        "$TSAC" resume "$folder" || return
     else
         "$TSAC" train laptop --task "$task" --algorithm "$algorithm" --seed "$seed" --steps 100000 --threads 1 \
-            --device cpu --evaluate-every 5000 --evaluation-episodes 20 --final-episodes 20 --folder "$folder"
+            --device cpu --evaluate-every 5000 --evaluation-episodes 20 --final-episodes 20 --folder "$folder" || return
     fi
     mkdir -p "$records"
-    cp "$folder/run.json" "$folder/evaluations.csv" "$records"
+    cp "$folder/run.json" "$records"
+    cp "$folder/evaluations.csv" "$records/unfinished" && mv "$records/unfinished" "$records/evaluations.csv"
 }
 export -f one
 

@@ -189,11 +189,11 @@ def run(verb: Callable[[list[str]], None], words: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        return _told(*_explained(error, words))
+        return _told(*_explained(error))
     return 0
 
 
-def _explained(error: Exception, words: list[str]) -> tuple[str, int]:
+def _explained(error: Exception) -> tuple[str, int]:
     """A sentence and an exit code."""
     from gymnasium.error import DependencyNotInstalled
 
@@ -203,7 +203,7 @@ def _explained(error: Exception, words: list[str]) -> tuple[str, int]:
     from tsac.tasks import WorkerDiedError
 
     if isinstance(error, Interrupted):
-        return f"Interrupted, and nothing is lost: go on with `tsac resume {_folder(words)}`.", EXIT_INTERRUPTED
+        return f"Interrupted, and nothing is lost: go on with `tsac resume {error}`.", EXIT_INTERRUPTED
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "The disk is full. The last checkpoint is whole: make room, then `tsac resume`.", EXIT_ERROR
     if isinstance(error, FolderError | ValueError | ImportError | FileNotFoundError | DependencyNotInstalled):
@@ -214,12 +214,6 @@ def _explained(error: Exception, words: list[str]) -> tuple[str, int]:
     with tempfile.NamedTemporaryFile("w", prefix="tsac-", suffix=".txt", delete=False) as file:
         traceback.print_exception(error, file=file)
     return f"An unexpected {type(error).__name__}: {error} (the whole story: {file.name})", EXIT_ERROR
-
-
-def _folder(words: list[str]) -> str:
-    if "--folder" in words[:-1]:
-        return words[words.index("--folder") + 1]
-    return next((word for word in words if os.path.isdir(word)), "FOLDER")
 
 
 def _told(message: str, code: int) -> int:

@@ -53,6 +53,46 @@ def test_twenty_kills_at_random_moments_change_nothing(algorithm, undisturbed, t
     assert_same_run(path, undisturbed(algorithm, steps=3000))
 
 
+@pytest.mark.parametrize("algorithm", ["tsac", "ppo"])
+@pytest.mark.parametrize("moment", ["after a chapter", "by a signal as a chapter ends"])
+def test_running_statistics_go_on_as_they_were(algorithm, moment, undisturbed, tmp_path, monkeypatch):
+    """The reset at the start of a chapter counts into them once, however the chapter begins."""
+    from tsac.runs.training import Interrupted, Training
+
+    changes = {"normalization": {"observations": True, "rewards": True}, "steps": 600}
+    path = tmp_path / "run"
+    spec = small_spec(algorithm, **changes)
+    folder = create(path, spec)
+    training = Training(folder, spec, Progress("", 1))
+    if moment == "after a chapter":
+        begun = training._begin_chapter
+        monkeypatch.setattr(training, "_begin_chapter", lambda: begun() if training.chapter < 2 else end())
+
+        def end():
+            raise Interrupted  # as if killed: nothing is written any more
+
+        stop = lambda: False  # noqa: E731
+    else:
+        stop = lambda: training.chapter == 2  # noqa: E731
+    with pytest.raises(Interrupted):
+        training.go(stop)
+    training.close()
+    finish(path)
+    assert_same_run(path, undisturbed(algorithm, **changes))
+
+
+def test_the_final_evaluation_is_of_the_final_policy(undisturbed, tmp_path):
+    """Killed between the last checkpoint and the policy's own file."""
+    path = tmp_path / "run"
+    shutil.copytree(undisturbed("tsac"), path)
+    older = path / "policy-best.safetensors"
+    shutil.copyfile(older, path / "policy.safetensors")
+    rows = (path / "evaluations.csv").read_text().splitlines(keepends=True)
+    (path / "evaluations.csv").write_text("".join(row for row in rows if not row.startswith("1200,")))
+    finish(path)
+    assert_same_run(path, undisturbed("tsac"))
+
+
 @pytest.mark.parametrize("die_at", [7, 9, 11, 13, 17, 18, 22, 24, 26])
 def test_a_kill_while_a_file_is_being_written_changes_nothing(die_at, undisturbed, tmp_path):
     path = tmp_path / "run"
@@ -135,6 +175,21 @@ def test_a_second_process_is_refused(tmp_path):
     other = RunFolder(path)
     with folder.locked(), pytest.raises(FolderError, match="Another process"):
         train(other, other.read_spec(), Progress("", 1))
+
+
+def test_what_others_put_among_the_checkpoints_stays(tmp_path):
+    folder = create(tmp_path / "run", small_spec("tsac", steps=200, final_episodes=0))
+    (folder.path / "checkpoint" / ".ipynb_checkpoints").mkdir(parents=True)
+    (folder.path / "checkpoint" / "notes.txt").write_text("mine")
+    train(folder, folder.read_spec(), Progress("", 1))
+    assert (folder.path / "checkpoint" / "notes.txt").read_text() == "mine"
+
+
+def test_a_folder_whose_creation_was_killed_is_made_again(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".run.json.123").write_text("{")
+    folder = create(tmp_path / "run", small_spec("tsac", steps=200, final_episodes=0))
+    train(folder, folder.read_spec(), Progress("", 1))
 
 
 def test_a_folder_is_never_overwritten(tmp_path):

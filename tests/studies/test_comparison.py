@@ -62,6 +62,24 @@ def test_the_output_holds_all_that_the_figure_is_made_from(tmp_path):
     assert (tmp_path / "out" / "curves.png").read_bytes() == first
 
 
+def test_runs_that_are_not_to_be_mixed_up_are_kept_apart(tmp_path):
+    """Other settings are another curve; the same run twice, or another one of the same name, is refused."""
+    one, other = folder(tmp_path / "a", "tsac", 0, [1, 2]), folder(tmp_path / "b", "tsac", 0, [5, 6])
+    with pytest.raises(FolderError, match="two runs of tsac on T with seed 0"):
+        read_curves([one, other])
+    facts = json.loads((other / "run.json").read_text())
+    facts["spec"]["agent"] = {"policy_kwargs": {"critic_body": "gru"}}
+    (other / "run.json").write_text(json.dumps(facts))
+    assert list(read_curves([one, other])["T"]) == ["tsac", "tsac (critic_body gru)"]
+    namesake = folder(tmp_path / "c" / "a", "sac", 0, [1, 2])
+    with pytest.raises(FolderError, match="another run of that name"):
+        compare([one, namesake], tmp_path / "out")
+    late = folder(tmp_path / "d", "td3", 1, [1])
+    (late / "evaluations.csv").write_text((late / "evaluations.csv").read_text().replace("1000,", "77,"))
+    with pytest.raises(FolderError, match="no evaluation at the same step"):
+        read_curves([late, folder(tmp_path / "e", "td3", 0, [1])])
+
+
 def test_a_folder_of_no_run_is_refused(tmp_path):
     with pytest.raises(FolderError, match="not the folder of a run"):
         compare([tmp_path], tmp_path / "out")

@@ -96,3 +96,10 @@ def test_the_last_half_of_the_observation_is_removed(task, size, kept):
     assert full.observation_space.shape == (size,)
     assert half.observation_space.shape == (kept,)
     np.testing.assert_array_equal(full.reset()[0][:kept], half.reset()[0])
+
+
+@pytest.mark.parametrize(("task", "length"), [("tsac/BoxPushingDense-v0", 100), ("metaworld/reach-v3", 500)])
+def test_false_ends_fall_inside_the_episodes_of_tasks_that_limit_themselves(task, length):
+    env = make_task(task, false_ends=1.0)
+    falses = next(layer for layer in layers(env) if isinstance(layer, FalseEnds))
+    assert falses.length == length

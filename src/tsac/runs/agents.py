@@ -16,7 +16,7 @@ from tsac.agent import files, saving
 from tsac.baselines import find_algorithm
 from tsac.runs.evaluation import Predict
 from tsac.runs.settings import SpecError, constructor_arguments, from_mapping, settings_type
-from tsac.runs.spec import RunSpec
+from tsac.runs.spec import RunSpec, task_options
 
 
 def make_agent(spec: RunSpec, env: VecEnv) -> BaseAlgorithm:
@@ -115,7 +115,12 @@ def save_agent(path: Path, model: BaseAlgorithm, spec: RunSpec, step: int) -> No
     else:
         arguments = dataclasses.asdict(spec.agent)
     content = saving.agent_content(model, spec.algorithm, arguments)
-    facts = {"task": spec.task, "step": step, "normalization": normalization_state(model.get_vec_normalize_env())}
+    facts = {
+        "task": spec.task,
+        "disturbances": task_options(spec),
+        "step": step,
+        "normalization": normalization_state(model.get_vec_normalize_env()),
+    }
     files.write(path, {**content, **facts})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import importlib.util
 import io
 import re
 import sys
@@ -16,7 +17,7 @@ import tyro
 from tsac import presets
 from tsac.near import nearest
 from tsac.runs.settings import SpecError
-from tsac.runs.spec import RunSpec, check, check_with_task, preset_values, spec_from
+from tsac.runs.spec import RunSpec, check_with_task, preset_values, spec_from
 
 POLICY = re.compile(r"--agent\.policy[-_]kwargs\.([A-Za-z_-]+)(?:=(.*))?")
 USAGE = "tsac train PRESET --task TASK [--algorithm NAME] [--folder FOLDER] [--SETTING VALUE ...]"
@@ -63,7 +64,8 @@ def parse_train(words: list[str]) -> Asked:
     rest, policy = _policy_settings(rest)
     spec = spec_from(presets.merge(values, {"agent": {"policy_kwargs": policy}} if policy else {}))
     spec = _with_settings(dataclasses.asdict(spec), rest) if rest else spec
-    check(spec)
+    if asked.wandb and not importlib.util.find_spec("wandb"):
+        raise SpecError('--wandb needs a package that is not installed: pip install "tsac[wandb]"')
     check_with_task(spec)
     folder = asked.folder or Path("runs") / f"{spec.task.replace('/', '-')}-{spec.algorithm}-{spec.seed}"
     return Asked(spec, folder, asked.verbose, asked.wandb, asked.minutes)
@@ -104,7 +106,7 @@ def _policy_settings(words: list[str]) -> tuple[list[str], dict[str, Any]]:
 def _with_settings(values: dict[str, Any], words: list[str]) -> RunSpec:
     """The specification with the settings on the command line put in: tyro knows their types from the fields."""
     spec = spec_from(values)
-    known = _option_names(spec)
+    known = [name for name in _option_names(spec) if name != "--preset"]  # chosen before anything else
     for word in words:
         name = word.split("=")[0].replace("_", "-")
         if word.startswith("--") and name not in known and name != "--help":
@@ -112,7 +114,8 @@ def _with_settings(values: dict[str, Any], words: list[str]) -> RunSpec:
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            return tyro.cli(type(spec), default=spec, args=words, prog="tsac train")
+            asked = tyro.cli(type(spec), default=spec, args=words, prog="tsac train")
+            return spec_from(dataclasses.asdict(asked))
     except SystemExit as stop:
         if not stop.code:
             raise

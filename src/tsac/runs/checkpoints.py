@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 from tsac.agent import files
 
 KEPT = 2
+OURS = re.compile(r"\.?(\d+\.json|(state|replay)-[\d-]+\.safetensors)(\.\d+)?")
 
 
 @dataclass(frozen=True)
@@ -128,5 +130,5 @@ def _clean(folder: Path) -> None:
             continue  # damaged by somebody else: it names nothing
         kept |= {path.name, manifest.state, *(part.file for part in manifest.parts)}
     for path in folder.iterdir():
-        if path.name not in kept:
+        if path.name not in kept and OURS.fullmatch(path.name):
             path.unlink()

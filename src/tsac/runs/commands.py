@@ -13,7 +13,6 @@ from tsac.runs.evaluation import evaluate_file, summary
 from tsac.runs.folder import FolderError, RunFolder
 from tsac.runs.parameters import parameter_lines
 from tsac.runs.settings import SpecError
-from tsac.runs.spec import task_options
 
 
 def _policy_of(source: Path, best: bool) -> Path:
@@ -35,8 +34,13 @@ def evaluate(
     if episodes < 1 or processes < 1:
         raise SpecError("--episodes and --processes must be at least 1.")
     policy = _policy_of(source, best)
-    options = task_options(RunFolder(source).read_spec()) if source.is_dir() else {}
+    run = RunFolder(policy.resolve().parent)
+    if csv is not None and csv.resolve() in (run.train, run.evaluations):
+        raise SpecError(f"{csv} is one of the run's own files: choose another name.")
+    if video is not None and video.suffix != ".mp4":
+        raise SpecError(f"A video is written as .mp4; got {video}.")
     model, normalizer, content = load_agent(policy)
+    options = content.get("disturbances", {})
     task = task or str(content.get("task", ""))
     if not task:
         raise SpecError(f"{policy} does not say which task it is for: name one with --task.")
@@ -45,6 +49,7 @@ def evaluate(
     totals = sorted(episode.total for episode in played)
     print(f"{task}: {result} over {episodes} episodes (returns from {totals[0]:.1f} to {totals[-1]:.1f})")
     if csv is not None:
+        csv.parent.mkdir(parents=True, exist_ok=True)
         csv.unlink(missing_ok=True)
         records.start_evaluations(csv, 0)
         records.append_evaluation(csv, int(content.get("step", 0)), 0.0, played)
@@ -58,13 +63,14 @@ def show(path: Path, curve: Path | None) -> None:
     folder = RunFolder(path)
     facts = folder.read_facts()
     spec = folder.read_spec()
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)  # nothing in a file is to change how it is shown
     step = checkpoints.latest_step(folder.checkpoints) or 0
-    console.print(f"[bold]{spec.algorithm} on {spec.task}, seed {spec.seed}[/bold]  ({path})")
+    console.print(f"{spec.algorithm} on {spec.task}, seed {spec.seed}  ({path})", style="bold")
     console.print(f"{step:,} of {spec.steps:,} steps in the last checkpoint")
     preset = f"{spec.preset}, {spec.reading}, {spec.scale}" if spec.preset else "none"
-    versions = ", ".join(f"{name} {version}" for name, version in facts.get("versions", {}).items())
-    machine = facts.get("machine", {})
+    known, machine = facts.get("versions"), facts.get("machine")
+    versions = ", ".join(f"{name} {version}" for name, version in known.items()) if isinstance(known, dict) else "?"
+    machine = machine if isinstance(machine, dict) else {}
     console.print(f"preset {preset}; commit {facts.get('commit')}; started {facts.get('started')}")
     console.print(f"{machine.get('processor')}, {machine.get('cores')} cores; {versions}")
     if folder.policy.exists():
@@ -77,7 +83,7 @@ def show(path: Path, curve: Path | None) -> None:
             success = "" if mean.success is None else f"{mean.success:.0%}"
             table.add_row(f"{mean.step:,}", str(mean.episodes), f"{mean.total:.1f}", success, f"{mean.seconds:.0f}")
         console.print(table)
-        console.print(curves.as_text(means), markup=False)
+        console.print(curves.as_text(means))
     if curve is not None:
         curves.draw(curve, f"{spec.algorithm} on {spec.task}, seed {spec.seed}", means)
         console.print(f"The curve: {curve}")

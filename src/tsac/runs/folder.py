@@ -42,13 +42,16 @@ class RunFolder:
 
     def create(self, spec: RunSpec) -> None:
         """Make the folder, with the run's specification and origin. One that exists is never touched."""
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        facts = (json.dumps(origin(spec), indent=2) + "\n").encode()
+        if self.path.exists() and (
+            not self.path.is_dir() or any(not _unfinished(path) for path in self.path.iterdir())
+        ):
             raise FolderError(
                 f"{self.path} exists already and is not overwritten: choose another --folder"
                 + (f", or go on with `tsac resume {self.path}`." if self.facts.exists() else ".")
             )
-        self.checkpoints.mkdir(parents=True)
-        files.write_bytes(self.facts, (json.dumps(origin(spec), indent=2) + "\n").encode())
+        self.path.mkdir(parents=True, exist_ok=True)
+        files.write_bytes(self.facts, facts)
 
     def read_facts(self) -> dict[str, Any]:
         """What ``run.json`` says, checked as far as a folder is needed to be one of a run."""
@@ -81,6 +84,11 @@ class RunFolder:
                     f"Another process is training in {self.path}; wait for it, or stop it first."
                 ) from error
             yield
+
+
+def _unfinished(path: Path) -> bool:
+    """What is left of a folder's creation that was killed."""
+    return path.name.startswith(".run.json.")
 
 
 def origin(spec: RunSpec) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def _tensorboard(folder: RunFolder, step: int) -> KVWriter:
     from torch.utils.tensorboard import SummaryWriter
 
     output = TensorBoardOutputFormat.__new__(TensorBoardOutputFormat)
-    output.writer = SummaryWriter(str(folder.tensorboard), purge_step=step + 1 if step else None)
+    output.writer = SummaryWriter(str(folder.tensorboard), purge_step=step + 1)
     output._is_closed = False
     return output
 

@@ -15,6 +15,12 @@ from tsac.near import nearest
 from tsac.runs.settings import SpecError, from_mapping, settings_type
 from tsac.tasks import SUITES
 
+# Arguments of the algorithms whose range their libraries do not check.
+COUNTS = (
+    "batch_size", "buffer_size", "n_epochs", "n_steps", "policy_delay", "sequence_length", "stats_window_size",
+    "target_update_interval", "train_freq",
+)  # fmt: skip
+SHARES = ("gae_lambda", "gamma", "tau")
 LAPTOP = "laptop"  # stands for the preset of the task's suite, at laptop scale
 
 
@@ -137,6 +143,12 @@ def check(spec: RunSpec) -> None:
     if not 0.0 <= spec.disturbances.hidden < 1.0:
         raise SpecError(f"disturbances.hidden must be at least 0 and below 1; got {spec.disturbances.hidden}.")
     agent = spec.agent
+    for name in COUNTS:
+        if isinstance(getattr(agent, name, None), int) and getattr(agent, name) < 1:
+            raise SpecError(f"agent.{name} must be at least 1; got {getattr(agent, name)}.")
+    for name in SHARES:
+        if isinstance(getattr(agent, name, None), float | int) and not 0.0 <= getattr(agent, name) <= 1.0:
+            raise SpecError(f"agent.{name} must be between 0 and 1; got {getattr(agent, name)}.")
     batch, capacity = getattr(agent, "batch_size", None), getattr(agent, "buffer_size", None)
     steps_in_batch = (batch or 0) * getattr(agent, "segment_length", 1)
     if capacity is not None and steps_in_batch > capacity:

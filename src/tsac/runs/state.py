@@ -42,11 +42,9 @@ def take(model: BaseAlgorithm) -> dict[str, Any]:
 
 
 def put(model: BaseAlgorithm, state: dict[str, Any]) -> None:
+    """All but the statistics of the normalisation."""
     saving.set_agent_state(model, state["agent"])
     replay.set_position(model, state["replay"])
-    normalizer = model.get_vec_normalize_env()
-    if normalizer is not None and state["normalization"] is not None:
-        set_normalization_state(normalizer, state["normalization"])
     _put_random(model, state["random"])
     logged = state["logged"]
     model.logger.name_to_value.update(logged["values"])
@@ -58,6 +56,12 @@ def put(model: BaseAlgorithm, state: dict[str, Any]) -> None:
     episodes = zip(logged["returns"], logged["lengths"], strict=True)
     model.ep_info_buffer = deque([{"r": total, "l": length} for total, length in episodes], maxlen=window)
     model.ep_success_buffer = deque(logged["successes"], maxlen=window)
+
+
+def put_normalization(model: BaseAlgorithm, state: dict[str, Any]) -> None:
+    normalizer = model.get_vec_normalize_env()
+    if normalizer is not None and state["normalization"] is not None:
+        set_normalization_state(normalizer, state["normalization"])
 
 
 def take_collecting(model: BaseAlgorithm, recorded: Recorded) -> dict[str, Any] | None:

@@ -32,7 +32,7 @@ from tsac.runs.spec import RunSpec, task_options
 
 
 class Interrupted(Exception):  # noqa: N818 - not an error
-    """The run was asked to stop, and has."""
+    """The run in the folder that is named was asked to stop, and has."""
 
 
 def train(
@@ -57,6 +57,7 @@ def train(
 class Training:
     def __init__(self, folder: RunFolder, spec: RunSpec, progress: Progress, wandb: bool = False) -> None:
         self.folder, self.spec, self.progress = folder, spec, progress
+        folder.checkpoints.mkdir(exist_ok=True)
         self.evaluator = Evaluator(spec.task, task_options(spec))
         self.last: Summary | None = None
         self.best: Summary | None = None
@@ -105,8 +106,9 @@ class Training:
             if due(spec.checkpoint_every):
                 self._end_chapter()
             if stop() and not finished:
-                self._checkpoint()
-                raise Interrupted
+                if self.recorded.actions:  # otherwise a chapter has just ended, with a checkpoint
+                    self._checkpoint()
+                raise Interrupted(self.folder.path)
             self.progress.update(model.num_timesteps, self.last, self.csv.latest)
         self._finish()
 
@@ -172,13 +174,17 @@ class Training:
         self.seconds = content["seconds"]
         model.num_timesteps = content["agent"]["counters"]["num_timesteps"]
         if content["collecting"] is None:
+            # The statistics of before the reset, as a run that goes on has them; the reset counts into them.
+            state.put_normalization(model, content)
             self._set_up()
         else:
             model._last_obs = content["collecting"]["remembered"]["_last_obs"]  # so that nothing is reset
             self._set_up()
             state.put_collecting(model, self.recorded, content["collecting"])
+            state.put_normalization(model, content)
         state.put(model, content)
         self.saved = replay.written(model)
+        save_agent(self.folder.policy, model, self.spec, model.num_timesteps)  # perhaps not reached before the end
 
     # -------------------------------------------------------------------------------------- evaluations
 
@@ -199,8 +205,8 @@ class Training:
         episodes = evaluate_file(
             self.folder.policy, spec.task, task_options(spec), spec.final_episodes, spec.evaluation_processes
         )
+        self._note(summary(episodes))  # first: once its rows are written, the run is finished
         records.append_evaluation(self.folder.evaluations, self.model.num_timesteps, self.seconds, episodes)
-        self._note(summary(episodes))
 
     def _note(self, result: Summary) -> None:
         self.last = result

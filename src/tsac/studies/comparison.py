@@ -15,6 +15,10 @@ from tsac.runs.folder import FolderError, RunFolder
 from tsac.studies.statistics import Estimate, interquartile_mean
 
 KEPT = ("run.json", "evaluations.csv")
+SAME_CURVE = (  # settings that make no other curve
+    "seed", "steps", "evaluate_every", "evaluation_episodes", "final_episodes", "evaluation_processes",
+    "checkpoint_every", "log_every", "threads", "device", "processes", "preset", "reading", "scale",
+)  # fmt: skip
 
 
 class Curve(NamedTuple):
@@ -32,34 +36,70 @@ def collect(folders: list[Path], output: Path) -> list[Path]:
     collected = []
     for folder in folders:
         RunFolder(folder).read_facts()
-        target = output / folder.name
+        target = output / folder.resolve().name
         if target.resolve() != folder.resolve():
-            target.mkdir(parents=True, exist_ok=True)
             for name in KEPT:
                 if not (folder / name).exists():
                     raise FolderError(f"{folder} has no {name} yet.")
+            known = target / "run.json"
+            if known.exists() and known.read_bytes() != (folder / "run.json").read_bytes():
+                raise FolderError(f"{target} holds the records of another run of that name: rename {folder}.")
+            target.mkdir(parents=True, exist_ok=True)
+            for name in KEPT:
                 shutil.copyfile(folder / name, target / name)
         collected.append(target)
     return list(dict.fromkeys(collected))  # the same run may have been named twice
 
 
 def read_curves(folders: list[Path]) -> dict[str, dict[str, Curve]]:
-    """By task and algorithm. The success rate counts where a task has one, the return elsewhere."""
-    grouped: dict[str, dict[str, list[tuple[int, list[curves.Mean]]]]] = defaultdict(lambda: defaultdict(list))
+    """By task and algorithm; runs of an algorithm with other settings get a curve of their own.
+
+    The success rate counts where a task has one, the return elsewhere.
+    """
+    grouped: dict[tuple[str, str], list[tuple[dict[str, Any], list[curves.Mean]]]] = defaultdict(list)
     for folder in folders:
         spec: dict[str, Any] = RunFolder(folder).read_facts()["spec"]
+        if any(name not in spec for name in ("task", "algorithm", "seed")):
+            raise FolderError(f"{folder / 'run.json'} does not say which task, algorithm and seed it is of.")
         means = curves.read_means(folder / "evaluations.csv")
         if means:
-            grouped[spec["task"]][spec["algorithm"]].append((spec["seed"], means))
-    return {
-        task: {algorithm: _curve(runs) for algorithm, runs in sorted(algorithms.items())}
-        for task, algorithms in sorted(grouped.items())
-    }
+            grouped[spec["task"], spec["algorithm"]].append((spec, means))
+    found: dict[str, dict[str, Curve]] = defaultdict(dict)
+    for (task, algorithm), runs in sorted(grouped.items()):
+        labelled: dict[str, list[tuple[int, list[curves.Mean]]]] = defaultdict(list)
+        for label, (spec, means) in zip(_labels(algorithm, [spec for spec, _ in runs]), runs, strict=True):
+            if spec["seed"] in [seed for seed, _ in labelled[label]]:
+                raise FolderError(f"There are two runs of {label} on {task} with seed {spec['seed']}: leave one out.")
+            labelled[label].append((spec["seed"], means))
+        for label, same in sorted(labelled.items()):
+            found[task][label] = _curve(f"{label} on {task}", same)
+    return dict(found)
 
 
-def _curve(runs: list[tuple[int, list[curves.Mean]]]) -> Curve:
+def _labels(algorithm: str, specs: list[dict[str, Any]]) -> list[str]:
+    """The algorithm, and the settings in which its runs differ."""
+    settings = [_flat({name: value for name, value in spec.items() if name not in SAME_CURVE}) for spec in specs]
+    names = list(dict.fromkeys(name for flat in settings for name in flat))
+    differing = [name for name in names if len({repr(flat.get(name)) for flat in settings}) > 1]
+    labels = []
+    for flat in settings:
+        said = ", ".join(f"{name.split('.')[-1]} {flat[name]}" for name in differing if name in flat)
+        labels.append(f"{algorithm} ({said})" if said else algorithm)
+    return labels
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return flat
+
+
+def _curve(what: str, runs: list[tuple[int, list[curves.Mean]]]) -> Curve:
     by_step = [{mean.step: mean for mean in means} for _, means in sorted(runs)]
     steps = sorted(set.intersection(*(set(means) for means in by_step)))
+    if not steps:
+        raise FolderError(f"The runs of {what} have no evaluation at the same step.")
     of_success = all(mean.success is not None for means in by_step for mean in means.values())
     scores = [[means[s].success if of_success else means[s].total for s in steps] for means in by_step]
     seconds = [[means[s].seconds for s in steps] for means in by_step]

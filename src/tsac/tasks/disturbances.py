@@ -33,7 +33,8 @@ class ObservationNoise(_Seeded):
         super().__init__(env)
         self.deviation = deviation
         space = env.observation_space
-        assert isinstance(space, spaces.Box)
+        if not isinstance(space, spaces.Box):
+            raise ValueError(f"Only vectors of numbers can be disturbed like this; this task has {space}.")
         self.observation_space = spaces.Box(-np.inf, np.inf, space.shape, space.dtype.type)
 
     def _noisy(self, observation: Array) -> Array:
@@ -55,7 +56,8 @@ class ActionNoise(_Seeded):
     def __init__(self, env: Wrapped, deviation: float = 0.05) -> None:
         super().__init__(env)
         space = env.action_space
-        assert isinstance(space, spaces.Box)
+        if not isinstance(space, spaces.Box):
+            raise ValueError(f"Only vectors of numbers can be disturbed like this; this task has {space}.")
         self.low, self.high = space.low, space.high
         self.deviation = deviation * (space.high - space.low) / 2.0
 
@@ -88,6 +90,7 @@ class FalseEnds(_Seeded):
             raise ValueError(f'False ends come per "step" or per "episode"; got {per!r}.')
         if length is None and env.spec is not None:
             length = env.spec.max_episode_steps
+        length = length or getattr(env.unwrapped, "episode_length", None)
         self.probability, self.per, self.length = probability, per, length or 1000
         self.steps = 0
         self.cut: int | None = None
@@ -115,8 +118,13 @@ class HiddenObservations(gym.ObservationWrapper[Array, Array, Array]):
     def __init__(self, env: Wrapped, share: float = 0.5) -> None:
         super().__init__(env)
         space = env.observation_space
-        assert isinstance(space, spaces.Box)
+        if not isinstance(space, spaces.Box):
+            raise ValueError(f"Only vectors of numbers can be disturbed like this; this task has {space}.")
         self.kept = space.shape[0] - round(share * space.shape[0])
+        if self.kept < 1:
+            raise ValueError(
+                f"Nothing is left of an observation of {space.shape[0]} numbers without {share:.0%} of it."
+            )
         self.observation_space = spaces.Box(space.low[: self.kept], space.high[: self.kept], dtype=space.dtype.type)
 
     def observation(self, observation: Array) -> Array:

@@ -40,6 +40,8 @@ def make_task(
     :param hidden: share of the observation, from its end, that is removed (0.5)
     :param options: passed to the environment, such as ``render_mode="rgb_array"``
     """
+    if ":" in name:  # Gymnasium would import a module of that name: a file could make us execute anything
+        raise ValueError(f"There is no task {name!r}: what is before a colon is never imported for its name.")
     if options.get("render_mode"):
         render_without_screen()
     try:
@@ -47,11 +49,11 @@ def make_task(
             # The paper's suite is v4; that there is a v5 is no news to who asked for it by name.
             warnings.filterwarnings("ignore", message=".*is out of date.*")
             env: gym.Env[Any, Any] = gym.make(name, disable_env_checker=True, **options)
-    except (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv) as error:
-        raise ValueError(unknown_task(name)) from error
     except (gym.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         missing = getattr(error, "name", None) or str(error).split(" is not installed")[0]
         raise ModuleNotFoundError(f"The task {name} needs {missing}, which is not installed: {INSTALL}") from error
+    except gym.error.Error as error:
+        raise ValueError(unknown_task(name)) from error
     if action_noise:
         env = disturbances.ActionNoise(env, action_noise)
     if false_ends:

@@ -72,6 +72,7 @@ class MetaWorldTask(gym.Env[Array, Array]):
     """
 
     metadata = {"render_modes": ["rgb_array"]}
+    episode_length = 500
 
     def __init__(self, name: str, render_mode: str | None = None) -> None:
         from metaworld.env_dict import ALL_V3_ENVIRONMENTS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 from multiprocessing.connection import wait
@@ -30,6 +31,8 @@ def make_vec(name: str, n: int, seed: int | None = None, *, processes: bool = Fa
         own_seed = None if seed is None else seed + number
 
         def make() -> gym.Env[Any, Any]:
+            if processes:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that collects
             return Monitor(make_task(name, own_seed, **options))
 
         return make

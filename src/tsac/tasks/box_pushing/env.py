@@ -47,6 +47,7 @@ class BoxPushing(gym.Env[Array, Array]):
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 50}
+    episode_length = EPISODE_LENGTH
 
     def __init__(
         self,
