@@ -24,7 +24,7 @@ def test_counts_stand_beside_those_of_the_paper(algorithm, lines, tmp_path):
     if hasattr(spec.agent, "buffer_size"):
         spec = dataclasses.replace(spec, agent=dataclasses.replace(spec.agent, buffer_size=1000))
     _, env = make_environments(dataclasses.replace(spec, environments=1), 0)
-    save_agent(tmp_path / "agent.safetensors", make_agent(spec, env), spec, 0)
+    save_agent(tmp_path / "agent.safetensors", make_agent(spec, env), spec, 0, None)
     found = parameter_lines(tmp_path / "agent.safetensors", algorithm)
     assert len(found) == len(lines)
     for line, wanted in zip(found, lines, strict=True):

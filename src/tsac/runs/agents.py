@@ -107,8 +107,11 @@ class Normalizer:
 # ------------------------------------------------------------------------------------------ files
 
 
-def save_agent(path: Path, model: BaseAlgorithm, spec: RunSpec, step: int) -> None:
-    """The agent in one safe file. One of T-SAC is also read by ``TSAC.load``."""
+def save_agent(path: Path, model: BaseAlgorithm, spec: RunSpec, step: int, statistics: dict[str, Any] | None) -> None:
+    """The agent in one safe file. One of T-SAC is also read by ``TSAC.load``.
+
+    :param statistics: what ``normalization_state`` gave
+    """
     if spec.algorithm == "tsac":
         arguments = saving.constructor_arguments(model)
         del arguments["replay_buffer_class"]
@@ -119,7 +122,7 @@ def save_agent(path: Path, model: BaseAlgorithm, spec: RunSpec, step: int) -> No
         "task": spec.task,
         "disturbances": task_options(spec),
         "step": step,
-        "normalization": normalization_state(model.get_vec_normalize_env()),
+        "normalization": statistics,
     }
     files.write(path, {**content, **facts})
 

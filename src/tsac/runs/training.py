@@ -163,7 +163,7 @@ class Training:
             replay.capacity(model),
         )  # fmt: skip
         self.saved = written
-        save_agent(self.folder.policy, model, self.spec, model.num_timesteps)
+        save_agent(self.folder.policy, model, self.spec, model.num_timesteps, content["normalization"])
 
     def _restore(self, found: checkpoints.Checkpoint) -> None:
         model, content = self.model, found.state
@@ -184,7 +184,8 @@ class Training:
             state.put_normalization(model, content)
         state.put(model, content)
         self.saved = replay.written(model)
-        save_agent(self.folder.policy, model, self.spec, model.num_timesteps)  # perhaps not reached before the end
+        # Perhaps the checkpoint was written, but not the policy. The statistics have since counted a reset.
+        save_agent(self.folder.policy, model, self.spec, model.num_timesteps, content["normalization"])
 
     # -------------------------------------------------------------------------------------- evaluations
 
@@ -212,7 +213,8 @@ class Training:
         self.last = result
         if self.best is None or result.order > self.best.order:
             self.best = result
-            save_agent(self.folder.best_policy, self.model, self.spec, self.model.num_timesteps)
+            statistics = normalization_state(self.model.get_vec_normalize_env())
+            save_agent(self.folder.best_policy, self.model, self.spec, self.model.num_timesteps, statistics)
 
 
 def is_finished(folder: RunFolder, spec: RunSpec) -> bool:
