@@ -77,7 +77,9 @@ def read(path: str | Path, device: torch.device | str = "cpu") -> dict[str, Any]
     try:
         with safe_open(str(path), framework="pt", device=str(device)) as file:
             header = (file.metadata() or {}).get(HEADER)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
+            # Copies, since a file's memory is aligned otherwise, and products then round otherwise: a resumed run would
+            # not be the uninterrupted one.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - not a dictionary
     except (SafetensorError, RuntimeError, OSError, ValueError) as error:
         raise FileError(f"{path} is damaged or no safetensors file: {reason(error)}") from error
     if header is None:
