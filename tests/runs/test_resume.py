@@ -125,8 +125,9 @@ def test_a_signal_stops_after_the_iteration_and_nothing_is_lost(algorithm, chang
         process.join(moment)
         if process.exitcode is None:
             os.kill(process.pid, random.choice([signal.SIGTERM, signal.SIGINT]))
-        process.join(20)
-        assert process.exitcode in (0, 75, -signal.SIGTERM)  # the last: before training had begun
+        process.join(120)
+        # The last three: before training had begun, and there was anything to keep.
+        assert process.exitcode in (0, 75, 1, -signal.SIGTERM, -signal.SIGINT)
         steps.append(checkpoints.latest_step(path / "checkpoint"))
     finish(path)
     assert_same_run(path, undisturbed(algorithm, **changes))
@@ -141,7 +142,7 @@ def test_a_stop_in_the_middle_of_a_chapter_is_a_checkpoint(undisturbed, tmp_path
     while not (path / "train.csv").exists() or len((path / "train.csv").read_text().splitlines()) < 4:
         time.sleep(0.02)
     os.kill(process.pid, signal.SIGTERM)
-    process.join(20)
+    process.join(120)
     assert process.exitcode == 75
     assert 300 <= checkpoints.latest_step(path / "checkpoint") < 1500
     finish(path)
