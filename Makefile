@@ -45,7 +45,7 @@ type: $(INSTALLED) ## check types, strictly where the method is
 format: $(INSTALLED) ## put the code in shape
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-bench: $(INSTALLED) ## time everything, side by side with other libraries (under ten minutes)
+bench: $(INSTALLED) ## time everything, side by side with other libraries
 	@$(BIN)/python -c "import sbx" 2>/dev/null || $(BIN)/python -m pip install --quiet --constraint constraints.txt ".[bench]"
 	@$(BIN)/python -W ignore benchmarks/bench.py --json runs/bench.json
 

@@ -1,6 +1,6 @@
 """How fast every part is, beside a plain version, other libraries and what the machine could do at most.
 
-python benchmarks/bench.py [--threads N] [--json FILE]      under ten minutes
+python benchmarks/bench.py [--threads N] [--json FILE]      everything
 python benchmarks/bench.py --quick                          a minute; fails where the plain version is faster
 """
 

@@ -10,6 +10,7 @@ import time
 import pytest
 from small import AGENTS, assert_same_run, create, finish, processes, small_spec, start
 
+from tsac.agent import files
 from tsac.runs import checkpoints
 from tsac.runs.folder import FolderError, RunFolder
 from tsac.runs.progress import Progress
@@ -85,8 +86,9 @@ def test_the_final_evaluation_is_of_the_final_policy(undisturbed, tmp_path):
     """Killed between the last checkpoint and the policy's own file."""
     path = tmp_path / "run"
     shutil.copytree(undisturbed("tsac"), path)
-    older = path / "policy-best.safetensors"
-    shutil.copyfile(older, path / "policy.safetensors")
+    older = files.read(path / "policy.safetensors")
+    older["state"]["parameters"]["policy"]["actor.mean.0.weight"] += 1.0
+    files.write(path / "policy.safetensors", older)
     rows = (path / "evaluations.csv").read_text().splitlines(keepends=True)
     (path / "evaluations.csv").write_text("".join(row for row in rows if not row.startswith("1200,")))
     finish(path)

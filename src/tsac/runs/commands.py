@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
@@ -12,7 +13,8 @@ from tsac.runs.agents import load_agent, predictor
 from tsac.runs.evaluation import evaluate_file, summary
 from tsac.runs.folder import FolderError, RunFolder
 from tsac.runs.parameters import parameter_lines
-from tsac.runs.settings import SpecError
+from tsac.runs.settings import SpecError, from_mapping
+from tsac.runs.spec import Disturbances
 
 
 def _policy_of(source: Path, best: bool) -> Path:
@@ -29,7 +31,7 @@ def _policy_of(source: Path, best: bool) -> Path:
 def evaluate(
     source: Path, episodes: int, best: bool, task: str | None, processes: int, csv: Path | None, video: Path | None
 ) -> None:
-    from tsac.runs.video import film
+    from tsac.runs.video import check_ending, film
 
     if episodes < 1 or processes < 1:
         raise SpecError("--episodes and --processes must be at least 1.")
@@ -37,10 +39,10 @@ def evaluate(
     run = RunFolder(policy.resolve().parent)
     if csv is not None and csv.resolve() in (run.train, run.evaluations):
         raise SpecError(f"{csv} is one of the run's own files: choose another name.")
-    if video is not None and video.suffix != ".mp4":
-        raise SpecError(f"A video is written as .mp4; got {video}.")
+    if video is not None:
+        check_ending(video)
     model, normalizer, content = load_agent(policy)
-    options = content.get("disturbances", {})
+    options = asdict(from_mapping(Disturbances, content.get("disturbances", {}), "disturbances"))
     task = task or str(content.get("task", ""))
     if not task:
         raise SpecError(f"{policy} does not say which task it is for: name one with --task.")

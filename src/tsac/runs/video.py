@@ -14,6 +14,11 @@ from tsac.tasks import make_task
 SECONDS_AT_MOST = 30
 
 
+def check_ending(path: Path) -> None:
+    if path.suffix != ".mp4":
+        raise SpecError(f"A video is written as .mp4; got {path}.")
+
+
 def film(predict: Predict, task: str, options: dict[str, Any], path: Path) -> int:
     """Write the evaluation's first episode, or its beginning, as mp4. Returns the number of frames."""
     try:
@@ -22,8 +27,7 @@ def film(predict: Predict, task: str, options: dict[str, Any], path: Path) -> in
     except ModuleNotFoundError as error:
         message = f'A video needs {error.name}, which is not installed: pip install "tsac[video]"'
         raise ModuleNotFoundError(message) from error
-    if path.suffix != ".mp4":
-        raise SpecError(f"A video is written as .mp4; got {path}.")
+    check_ending(path)
     env = make_task(task, render_mode="rgb_array", **options)
     rate = int(env.metadata.get("render_fps", 30))
     every = max(1, round(rate / 50))  # players show 50 pictures a second at most
